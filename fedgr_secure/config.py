@@ -1,0 +1,380 @@
+"""What a run is: frozen dataclasses, one per concern, read from TOML and from flags.
+
+Field names are unique over all sections, so that every field is also a command-line flag of its own
+(`rho_min` in `[noise]` is `--rho-min`). This module imports neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from fedgr_secure.errors import InputError, nearest, require
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which images."""
+
+    dataset: Literal[
+        "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "svhn", "npz", "folder", "clothing1m"
+    ] = "digits"
+    """digits is bundled with scikit-learn; the torchvision sets, npz, folder and clothing1m are read from --path"""
+    path: Path | None = None
+    """the .npz file, or the folder that holds the images"""
+    download: bool = False
+    """fetch a torchvision data set into --path when it is not there"""
+    train_size: int | None = None
+    """use only this many training images, drawn at random, the same for every seed"""
+    test_size: int | None = None
+    """use only this many test images, drawn at random, the same for every seed"""
+    given_labels: str = "y_train_noisy"
+    """key of the npz file that holds the given, possibly wrong labels (used by --label-noise given)"""
+    image_size: int | None = None
+    """side to which images from a folder are resized (default: 32; clothing1m: 224)"""
+
+
+@dataclass(frozen=True)
+class NoiseConfig:
+    """Which labels are wrong (METHOD, 'Setting')."""
+
+    label_noise: Literal["none", "symmetric", "asymmetric", "mixed", "given"] = "symmetric"
+    """symmetric: any other class; asymmetric: one fixed other class; mixed: a coin per client; given: from the data"""
+    phi: float = 1.0
+    """share of clients whose labels are noisy"""
+    rho_min: float = 0.2
+    """lowest noise rate of a noisy client"""
+    rho_max: float = 0.7
+    """highest noise rate of a noisy client; rates are uniform between the two"""
+    client_draw: Literal["exact", "bernoulli"] = "exact"
+    """exact: int(phi * clients) clients are noisy; bernoulli: each is noisy with probability phi"""
+    include_true_class: bool = False
+    """symmetric noise may draw the true class again (so a rate rho wrongs rho * (C-1)/C of the labels)"""
+    asymmetric_map: Literal["next", "pairs", "groups", "superclasses"] = "next"
+    """next: class + 1 mod C; pairs: CIFAR-10's classic map; groups: next inside five fine indices of CIFAR-100;
+    superclasses: next inside CIFAR-100's true super-classes"""
+
+
+@dataclass(frozen=True)
+class PartitionConfig:
+    """Which client owns which image."""
+
+    partition: Literal["iid", "dirichlet", "file"] = "iid"
+    """iid: equal shards; dirichlet: class shares per client from Dirichlet(alpha); file: a JSON list of index lists"""
+    dirichlet_alpha: float = 0.3
+    """concentration of the Dirichlet partition; small is skewed"""
+    min_samples: int = 10
+    """smallest client that the Dirichlet partition may make"""
+    partition_file: Path | None = None
+    """JSON: one list of training indices per client"""
+
+
+@dataclass(frozen=True)
+class ViewConfig:
+    """Augmentation: the weak and the strong view of an image."""
+
+    crop_padding: int | None = None
+    """pixels of padding before the random crop (default: an eighth of the side)"""
+    flip: bool | None = None
+    """mirror at random (default: yes for natural images, no for digits)"""
+    randaugment_ops: int = 3
+    """random operations in a strong view"""
+    randaugment_magnitude: float = 1.0
+    """largest strength of an operation, as a share of the published range"""
+    cutout: float = 0.5
+    """largest side of the erased square, as a share of the image's side"""
+    baseline_view: Literal["plain", "weak", "strong"] = "weak"
+    """the view that methods without a view of their own (FedAvg, FedProx, central) train on"""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The classifier."""
+
+    model: Literal["cnn", "mlp", "resnet18", "resnet34", "resnet50"] = "cnn"
+    norm: Literal["group", "batch"] = "group"
+    """normalisation layer; group has no running statistics, so nothing but weights is averaged"""
+    width: int = 16
+    """channels of the small CNN's first layer; hidden units of the MLP are 8 times this"""
+    pretrained: Path | None = None
+    """torchvision ImageNet weights of the ResNet-50 (a .pth file on disk)"""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Local training: SGD, a fresh optimiser each round (METHOD, 'Settings')."""
+
+    local_epochs: int = 5
+    batch_size: int = 32
+    lr: float = 0.05
+    momentum: float = 0.5
+    weight_decay: float = 5e-4
+
+
+@dataclass(frozen=True)
+class FederationConfig:
+    """Who takes part, and for how long."""
+
+    clients: int = 20
+    cohort: int = 5
+    """clients per round"""
+    rounds: int = 60
+    warmup: int = 12
+    """alpha: rounds on the given labels; until then clients are drawn without replacement"""
+    runner: Literal["sequential", "debug"] = "sequential"
+    """debug: every message passes through bytes, every number is checked, an error names client, round and stage"""
+    store: Literal["memory", "disk"] = "memory"
+    """where the clients' states (teacher, losses, pseudo-labels) live between rounds"""
+
+
+@dataclass(frozen=True)
+class FedGRConfig:
+    """FedGR's settings and switches (METHOD, 'Settings' and 'Switches'); defaults are the paper's."""
+
+    beta: float = 0.8
+    """a client with an estimated noise rate r_k at or above this trains on pseudo-labels only"""
+    gamma_g: float = 0.9
+    """how much of its own past the teacher keeps when the global model revises it"""
+    gamma_l: float = 0.99
+    """the teacher's moving average over local steps"""
+    tau: float = 0.5
+    """temperature of the distillation"""
+    lambda_b: float = 1.0
+    """weight of the distillation term B_k"""
+    lambda_r: float = 0.1
+    """weight of the representation term R_k"""
+    confidence: float = 0.9
+    """a pseudo-label is kept only above this probability (strict)"""
+    sieve: bool = True
+    """off: each client fits its own mixture and uploads no proxy ('w/o FS')"""
+    refine: bool = True
+    """off: train on the samples sieved clean, with their given labels ('w/o LR')"""
+    distill: bool = True
+    """off: no B_k"""
+    represent: bool = True
+    """off: no R_k"""
+    decide_at: Literal["client", "server"] = "client"
+    """who computes q and r_k: the client from the mixture's parameters, or the server as published"""
+    decisions: Literal["same_round", "next_participation"] = "same_round"
+    """when decisions apply: the paper's text, or the authors' code"""
+    mixture_data: Literal["cohort", "all_seen"] = "cohort"
+    """what enters the mixture: this round's uploads, or the newest upload of every client seen so far"""
+    representation: Literal["cosine", "l2", "kl"] = "cosine"
+    """the form of R_k"""
+    represent_from: Literal["start", "warmup"] = "start"
+    """R_k from round 0 (the authors' code) or only after the warm-up"""
+    teacher_before_warmup: Literal["global", "own"] = "global"
+    """until the warm-up ends the teacher is the global model (the authors' code), or has its own history"""
+    reset_teacher: bool = False
+    """a high-noise client with pseudo-labels for under half its samples gets the global model as teacher"""
+    local_observation: bool = False
+    """after its first local epoch the local model's losses are observed, too (the authors' code)"""
+
+
+@dataclass(frozen=True)
+class FedProxConfig:
+    """FedProx (Li et al. 2020)."""
+
+    mu: float = 0.1
+    """weight of the proximal term (mu/2) * ||w - w_g||^2"""
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """What is kept of a run, and where it runs."""
+
+    out: Path | None = None
+    """the run folder (default: runs/METHOD-DATASET-sSEED)"""
+    force: bool = False
+    """replace an existing run folder"""
+    checkpoint_every: int = 10
+    """rounds between checkpoints, from which `fedgr-secure resume` continues; 0: none"""
+    record_view: Literal["off", "uploads", "all"] = "off"
+    """record what the server receives: everything but the clients' weights (uploads), or all of it"""
+    memorised_every: int = 10
+    """rounds between looks at how many wrong labels the global model has memorised; 0: only after the last"""
+    device: str = "cpu"
+    """torch device"""
+    threads: int | None = None
+    """torch threads (default: torch's own choice)"""
+
+
+Method = Literal["fedgr", "fedavg", "fedprox", "central"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run. `Config()` is FedGR on scikit-learn's digits.
+
+    >>> Config().federation.clients
+    20
+    """
+
+    method: Method = "fedgr"
+    """central trains one model on the pooled data, one epoch a round"""
+    seed: int = 0
+    data: DataConfig = field(default_factory=DataConfig)
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
+    partition: PartitionConfig = field(default_factory=PartitionConfig)
+    views: ViewConfig = field(default_factory=ViewConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    federation: FederationConfig = field(default_factory=FederationConfig)
+    fedgr: FedGRConfig = field(default_factory=FedGRConfig)
+    fedprox: FedProxConfig = field(default_factory=FedProxConfig)
+    output: OutputConfig = field(default_factory=OutputConfig)
+
+
+def read_toml(path: Path) -> Config:
+    """Read a configuration file; what it leaves out keeps its default.
+
+    Raises:
+        InputError: the file is missing, is not TOML, or holds a key or a value that is not allowed.
+    """
+    try:
+        table = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"config file: {path} does not exist") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"config file: {path} cannot be read as TOML: {error}") from None
+    return from_table(Config, table, where=str(path))
+
+
+def from_table(kind: type, table: dict[str, Any], *, where: str) -> Any:
+    """Build a config dataclass from nested plain values (TOML, JSON), checking every key and type."""
+    hints = typing.get_type_hints(kind)
+    fields = {f.name for f in dataclasses.fields(kind)}
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        require(key in fields, f"{where}: unknown key {key!r}{nearest(key, fields)}")
+        name = f"{where}: {key}"
+        if dataclasses.is_dataclass(hints[key]):
+            require(isinstance(value, dict), f"{name}: {value!r}, allowed: a table")
+            values[key] = from_table(typing.cast(type, hints[key]), value, where=name)
+        else:
+            values[key] = _coerce(hints[key], value, name)
+    return kind(**values)
+
+
+def _coerce(hint: Any, value: Any, name: str) -> Any:
+    """One plain value as the field's type; TOML has no paths and no nulls."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        require(value in args, f"{name}: {value!r}, allowed: {', '.join(map(str, args))}")
+        return value
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in args:
+            return None
+        return _coerce(next(a for a in args if a is not type(None)), value, name)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    require(
+        isinstance(value, hint) and not (hint is int and isinstance(value, bool)),
+        f"{name}: {value!r}, allowed: {hint.__name__}",
+    )
+    return value
+
+
+def to_table(config: Any) -> dict[str, Any]:
+    """A config dataclass as nested plain values, for JSON."""
+    return dataclasses.asdict(config, dict_factory=_plain)
+
+
+def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: str(value) if isinstance(value, Path) else value for key, value in items}
+
+
+def to_toml(config: Config) -> str:
+    """The resolved configuration as TOML that `read_toml` reads back to an equal object.
+
+    >>> print(to_toml(Config()).splitlines()[0])
+    method = "fedgr"
+    """
+    import json
+
+    lines, tables = [], []
+    for key, value in to_table(config).items():
+        if isinstance(value, dict):
+            body = [f"{k} = {json.dumps(v)}" for k, v in value.items() if v is not None]
+            tables.append("\n".join([f"\n[{key}]", *body]))
+        else:
+            lines.append(f"{key} = {json.dumps(value)}")
+    return "\n".join(lines + tables) + "\n"
+
+
+def check(config: Config) -> Config:
+    """Refuse settings that cannot work, before anything is loaded or written.
+
+    Raises:
+        InputError: naming the setting, its value and what is allowed.
+    """
+    d, n, p, v = config.data, config.noise, config.partition, config.views
+    m, t, f, g, o = config.model, config.training, config.federation, config.fedgr, config.output
+    require(config.seed >= 0, f"seed: {config.seed}, allowed: a whole number from 0")
+    for owner, names in (
+        (n, ("phi", "rho_min", "rho_max")),
+        (v, ("cutout", "randaugment_magnitude")),
+        (g, ("beta", "gamma_g", "gamma_l", "confidence")),
+    ):
+        for name in names:
+            _within(name, getattr(owner, name), 0.0, 1.0)
+    require(n.rho_min <= n.rho_max, f"rho_min: {n.rho_min}, allowed: at most rho_max = {n.rho_max}")
+    for name, number, least in (
+        ("clients", f.clients, 1),
+        ("cohort", f.cohort, 1),
+        ("rounds", f.rounds, 1),
+        ("warmup", f.warmup, 0),
+        ("local_epochs", t.local_epochs, 1),
+        ("batch_size", t.batch_size, 1),
+        ("width", m.width, 1),
+        ("min_samples", p.min_samples, 1),
+        ("randaugment_ops", v.randaugment_ops, 0),
+        ("checkpoint_every", o.checkpoint_every, 0),
+        ("memorised_every", o.memorised_every, 0),
+        ("train_size", d.train_size, 1),
+        ("test_size", d.test_size, 1),
+        ("image_size", d.image_size, 8),
+        ("crop_padding", v.crop_padding, 0),
+        ("threads", o.threads, 1),
+    ):
+        require(number is None or number >= least, f"{name}: {number}, allowed: a whole number from {least}")
+    require(f.cohort <= f.clients, f"cohort: {f.cohort}, allowed: at most clients = {f.clients}")
+    for name, number in (("lr", t.lr), ("dirichlet_alpha", p.dirichlet_alpha), ("tau", g.tau)):
+        require(math.isfinite(number) and number > 0, f"{name}: {number}, allowed: a finite number above 0")
+    for name, number in (
+        ("weight_decay", t.weight_decay),
+        ("lambda_b", g.lambda_b),
+        ("lambda_r", g.lambda_r),
+        ("mu", config.fedprox.mu),
+    ):
+        require(math.isfinite(number) and number >= 0, f"{name}: {number}, allowed: a finite number from 0")
+    require(0 <= t.momentum < 1, f"momentum: {t.momentum}, allowed: from 0 to below 1")
+    require(
+        d.dataset == "digits" or d.path is not None,
+        f"path: not given, but dataset {d.dataset} is read from disk: name its file or folder with --path",
+    )
+    require(
+        p.partition != "file" or p.partition_file is not None,
+        "partition_file: not given, but partition is 'file': name the JSON file with --partition-file",
+    )
+    require(
+        m.pretrained is None or m.model == "resnet50",
+        f"pretrained: {m.pretrained}, allowed: only with model resnet50, not {m.model}",
+    )
+    require(
+        not (g.decide_at == "server" and not g.sieve),
+        "decide_at: server, allowed: only with the sieve on (without it each client decides alone)",
+    )
+    return config
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    require(low <= value <= high, f"{name}: {value}, allowed: from {low:g} to {high:g}")

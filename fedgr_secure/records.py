@@ -1,0 +1,134 @@
+"""What a run reports: typed records, written as JSON.
+
+`rounds.jsonl` holds one `RoundRecord` a round and nothing that depends on the clock, so that two equal runs have
+equal files; seconds are in `timings.jsonl` (one `RoundTiming` a round) and in the summary. A quantity that does not
+apply is null, never a made-up number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from privacy.claims import PrivacyClaim
+
+
+@dataclass(frozen=True)
+class MixtureRecord:
+    """The two-component mixture of a round (component 0 is the clean one). Units: nats."""
+
+    means: tuple[float, float]
+    variances: tuple[float, float]
+    weights: tuple[float, float]
+    note: str | None
+    """why everything counts as clean (constant, tiny or single-mode losses), or a fitting warning"""
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round, as it ended.
+
+    Attributes:
+        round: from 0.
+        stage: "warm-up" or "main".
+        cohort: the clients drawn.
+        accuracy: test accuracy of the new global model, in [0, 1].
+        test_loss: mean test cross-entropy in nats.
+        estimated_noise: mean of the cohort's r_k.
+        noise_rate_pearson: correlation of the newest r_k with the realised noise rate, over all clients seen.
+        mislabel_accuracy: share of the seen samples whose clean/wrong verdict is right.
+        mislabel_auc: area under the ROC of P(wrong) against wrong, over the seen samples.
+        memorised_share: share of all wrongly labelled samples for which the global model predicts the wrong label.
+        mixture: the server's mixture, if it fitted one.
+        bytes_up, bytes_down: serialised messages of the round.
+        client_updates: local trainings done in the round.
+    """
+
+    round: int
+    stage: str
+    cohort: tuple[int, ...]
+    accuracy: float
+    test_loss: float
+    estimated_noise: float | None
+    noise_rate_pearson: float | None
+    mislabel_accuracy: float | None
+    mislabel_auc: float | None
+    memorised_share: float | None
+    mixture: MixtureRecord | None
+    bytes_up: int
+    bytes_down: int
+    client_updates: int
+
+
+@dataclass(frozen=True)
+class RoundTiming:
+    """Wall seconds of one round by phase (message type or "evaluate"), in the order they ran."""
+
+    round: int
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ClientRecord:
+    """One client at the end of a run, for `clients.json`."""
+
+    client: int
+    samples: int
+    noise_kind: str
+    drawn_rate: float | None
+    realised_rate: float
+    estimated_rate: float | None
+    participations: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`summary.json`: the figures of a run. Accuracies are shares in [0, 1]."""
+
+    method: str
+    data: str
+    seed: int
+    rounds: int
+    accuracy_last10: float
+    accuracy_best: float
+    noise_rate_pearson: float | None
+    mislabel_accuracy: float | None
+    mislabel_auc: float | None
+    memorised_share: float | None
+    seconds: float
+    seconds_by_phase: dict[str, float]
+    bytes_up: int
+    bytes_down: int
+    client_updates: int
+    privacy: tuple[PrivacyClaim, ...]
+
+
+def to_json(record: Any) -> str:
+    """A record as one line of strict JSON (no NaN, no Infinity).
+
+    Raises:
+        ValueError: a number in it is not finite.
+    """
+    return json.dumps(dataclasses.asdict(record), allow_nan=False)
+
+
+def round_from_json(line: str) -> RoundRecord:
+    """The inverse of `to_json` for a `RoundRecord`."""
+    table = json.loads(line)
+    mixture = table.pop("mixture")
+    if mixture is not None:
+        mixture = MixtureRecord(**{k: tuple(v) if isinstance(v, list) else v for k, v in mixture.items()})
+    table["cohort"] = tuple(table["cohort"])
+    return RoundRecord(**table, mixture=mixture)
+
+
+def finite_or_none(value: float) -> float | None:
+    """A number for a record: None when it is undefined.
+
+    >>> finite_or_none(float("nan")) is None, finite_or_none(0.5)
+    (True, 0.5)
+    """
+    return float(value) if math.isfinite(value) else None

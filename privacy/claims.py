@@ -1,0 +1,48 @@
+"""Typed privacy claims: an epsilon never travels alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PrivacyClaim:
+    """What one thing that leaves a client is protected by.
+
+    Attributes:
+        subject: what the claim is about, such as "loss proxies" or "model weights".
+        channel: how it travels, such as "plain".
+        mechanism: the randomised mechanism, or None for no mechanism.
+        epsilon: the bound in nats, or None: no differential privacy.
+        delta: the failure probability that belongs to epsilon, or None.
+        adjacency: the neighbouring relation, such as "replace-one", or None.
+        sampling: the assumption about sampling, or None.
+        statement: the claim in one plain sentence.
+    """
+
+    subject: str
+    channel: str
+    mechanism: str | None
+    epsilon: float | None
+    delta: float | None
+    adjacency: str | None
+    sampling: str | None
+    statement: str
+
+    def __str__(self) -> str:
+        """The claim on one line, with everything its epsilon depends on."""
+        if self.epsilon is None:
+            return f"{self.subject} ({self.channel}): no differential privacy. {self.statement}"
+        return (
+            f"{self.subject} ({self.channel}): epsilon {self.epsilon:g} at delta {self.delta:g}, {self.adjacency}, "
+            f"{self.mechanism}, sampling: {self.sampling}. {self.statement}"
+        )
+
+
+def no_privacy(subject: str, channel: str, statement: str) -> PrivacyClaim:
+    """The claim of something that is not differentially private.
+
+    >>> print(no_privacy("model weights", "plain", "The server sees every client's update."))
+    model weights (plain): no differential privacy. The server sees every client's update.
+    """
+    return PrivacyClaim(subject, channel, None, None, None, None, None, statement)
