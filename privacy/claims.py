@@ -46,3 +46,12 @@ def no_privacy(subject: str, channel: str, statement: str) -> PrivacyClaim:
     model weights (plain): no differential privacy. The server sees every client's update.
     """
     return PrivacyClaim(subject, channel, None, None, None, None, None, statement)
+
+
+def plain_weights() -> PrivacyClaim:
+    """The claim about weights that travel in the clear and are trained without differential privacy."""
+    return no_privacy(
+        "model weights",
+        "plain",
+        "The server sees every client's update, and the model itself is not differentially private.",
+    )

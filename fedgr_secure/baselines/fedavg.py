@@ -1,0 +1,105 @@
+"""FedAvg (McMahan et al. 2017), FedProx (Li et al. 2020) and central training on the pooled data.
+
+All three are one client half: cross-entropy with the given labels, plus a proximal term that FedAvg and central
+training leave at weight 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedgr_secure.aggregate import average
+from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
+from fedgr_secure.messages import Train, Update
+from fedgr_secure.training import Forward, TrainingTask
+from fedgr_secure.wire import Weights
+from privacy.claims import plain_weights
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The global weights."""
+
+    weights: Weights
+
+
+@dataclass(frozen=True)
+class ProximalObjective:
+    """Cross-entropy plus (mu / 2) ||w - w_g||^2 over the trainable parameters (Li et al. 2020, equation 2)."""
+
+    mu: float
+    anchor: Mapping[str, Tensor]
+
+    def __call__(self, parameters: Mapping[str, Tensor], batch: Mapping[str, Tensor], forward: Forward) -> Tensor:
+        """Scalar loss."""
+        loss = F.cross_entropy(forward(batch["images"])[0], batch["labels"])
+        if self.mu:
+            distance = sum((value - self.anchor[name]).square().sum() for name, value in parameters.items())
+            loss = loss + 0.5 * self.mu * distance
+        return loss
+
+
+class AveragingClient:
+    """One client in one round; it keeps nothing between rounds."""
+
+    def __init__(self, context: ClientContext, mu: float, epochs: int) -> None:
+        self.state = None
+        self._context = context
+        self._mu = mu
+        self._epochs = epochs
+
+    def answer(self, message: Train) -> TrainingTask:
+        """Train on the given labels."""
+        shard, bench = self._context.shard, self._context.bench
+        anchor = {n: torch.from_numpy(v).to(bench.device) for n, v in message.weights.items()} if self._mu else {}
+        return TrainingTask(
+            client=shard.client,
+            round=message.round,
+            start=message.weights,
+            images=shard.images(),
+            view=self._context.config.views.baseline_view,
+            columns={"labels": torch.from_numpy(shard.labels)},
+            objective=ProximalObjective(self._mu, anchor),
+            epochs=self._epochs,
+            finish=lambda weights: Update(message.round, len(shard), weights),
+        )
+
+
+class AveragingServer:
+    """Send the model, average the updates."""
+
+    def __init__(self, context: ServerContext, state: ServerState | None) -> None:
+        self.state = state or ServerState(context.initial_weights)
+
+    def round(self, number: int, cohort: AskCohort) -> None:
+        """One round."""
+        updates = cohort.ask(Train(number, self.state.weights), expect=Update)
+        self.state = ServerState(average(self.state.weights, updates))
+
+
+def _method(name: str, source: str, mu: Callable[[ClientContext], float], *, pooled: bool = False) -> Method:
+    def client(context: ClientContext, state: None) -> AveragingClient:
+        epochs = 1 if pooled else context.config.training.local_epochs
+        return AveragingClient(context, mu(context), epochs)
+
+    return Method(
+        name=name,
+        source=source,
+        client=client,
+        server=AveragingServer,
+        messages=(Train, Update),
+        client_state=None,
+        server_state=ServerState,
+        claims=lambda config: (plain_weights(),),
+        pooled=pooled,
+    )
+
+
+FEDAVG = _method("fedavg", "McMahan et al. 2017, AISTATS", lambda context: 0.0)
+FEDPROX = _method("fedprox", "Li et al. 2020, MLSys", lambda context: context.config.fedprox.mu)
+CENTRAL = _method("central", "pooled data, one epoch a round", lambda context: 0.0, pooled=True)

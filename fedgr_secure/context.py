@@ -1,0 +1,96 @@
+"""What the two halves of a method are given, and the shapes that they have.
+
+A method is a client half and a server half that share no object; they exchange frozen messages. A method's file
+registers a `Method`, and everything else (runner, view, checkpoint, evaluator, adapters) works from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fedgr_secure.config import Config
+from fedgr_secure.data.types import Shard
+from fedgr_secure.messages import Update
+from fedgr_secure.randomness import Randomness
+from fedgr_secure.wire import Weights
+from privacy.claims import PrivacyClaim
+
+if TYPE_CHECKING:
+    from fedgr_secure.method.sieve import Mixture, Verdict
+    from fedgr_secure.training import Workbench
+
+
+@dataclass(frozen=True)
+class ClientContext:
+    """One client's surroundings: its own data, and the tools of the process that plays it."""
+
+    shard: Shard
+    classes: int
+    config: Config
+    bench: Workbench
+    randomness: Randomness
+
+
+@dataclass(frozen=True)
+class ServerContext:
+    """The server's surroundings."""
+
+    config: Config
+    initial_weights: Weights
+    randomness: Randomness
+
+
+class AskCohort(Protocol):
+    """This round's clients, wherever they live."""
+
+    def ask(self, message: Any, *, expect: type[Any] = Update) -> dict[int, Any]:
+        """Send one message to every client of the cohort (or each its own, by client number); their replies."""
+
+
+class ClientHalf(Protocol):
+    """One client in one round; `state` is kept until its next participation."""
+
+    state: Any
+
+    def answer(self, message: Any) -> Any:
+        """The reply message, or a `TrainingTask` that ends in it."""
+
+
+class ServerHalf(Protocol):
+    """The server; `state` is what a checkpoint keeps of it, and holds the global `weights`."""
+
+    state: Any
+
+    def round(self, number: int, cohort: AskCohort) -> Mixture | None:
+        """One round; the mixture, if one was fitted, for the record."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as the rest of the software sees it.
+
+    Attributes:
+        name: as on the command line.
+        source: author, year, venue.
+        client, server: make the halves from a context and a stored state (None: first time).
+        messages: every message type that the halves exchange.
+        client_state, server_state: the record types of the stored states (None: nothing is stored).
+        claims: what is promised about everything that leaves a client.
+        verdict: the client's estimate of its own label errors, from its state; None where the method makes none.
+        mean_losses: the client's running-mean losses, from its state; None where the method keeps none.
+        pooled: the method trains on everybody's data in one place (no federation).
+    """
+
+    name: str
+    source: str
+    client: Callable[[ClientContext, Any], ClientHalf]
+    server: Callable[[ServerContext, Any], ServerHalf]
+    messages: tuple[type[Any], ...]
+    client_state: type[Any] | None
+    server_state: type[Any]
+    claims: Callable[[Config], tuple[PrivacyClaim, ...]]
+    verdict: Callable[[Any], Verdict] | None = None
+    mean_losses: Callable[[Any], Any] | None = None
+    pooled: bool = False

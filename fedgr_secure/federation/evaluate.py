@@ -1,0 +1,116 @@
+"""The evaluator: the only holder of the truth. It looks at models and client states from outside the federation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgr_secure.context import Method
+from fedgr_secure.data.types import FederatedData, Truth
+from fedgr_secure.method.sieve import Verdict
+from fedgr_secure.records import finite_or_none
+from fedgr_secure.training import Workbench
+from fedgr_secure.wire import Weights
+
+_CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class SieveScores:
+    """How well the clients know their own label errors, over everyone seen so far; None where undefined."""
+
+    pearson: float | None = None
+    mislabel_accuracy: float | None = None
+    mislabel_auc: float | None = None
+
+
+@dataclass
+class Evaluator:
+    """Measures a model and the clients' verdicts against the truth."""
+
+    data: FederatedData
+    truth: Truth
+    bench: Workbench
+    method: Method
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    mean_losses: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    participations: dict[int, int] = field(default_factory=dict)
+
+    def note(self, client: int, state: Any) -> None:
+        """Take note of a client's new state."""
+        if state is not None and self.method.verdict is not None and self.method.mean_losses is not None:
+            self.verdicts[client] = self.method.verdict(state)
+            self.mean_losses[client] = self.method.mean_losses(state)
+
+    def test(self, weights: Weights) -> tuple[float, float]:
+        """Test accuracy in [0, 1] and mean cross-entropy in nats."""
+        correct, loss = 0, 0.0
+        total = len(self.truth.test_labels)
+        for start in range(0, total, _CHUNK):
+            rows = np.arange(start, min(start + _CHUNK, total))
+            labels = self.truth.test_labels[rows]
+            prediction = self.bench.predict(weights, self.truth.test.take(rows))
+            correct += int((prediction.logits.argmax(1).numpy() == labels).sum())
+            loss += float(prediction.losses(labels).sum())
+        return correct / total, loss / total
+
+    def memorised_share(self, weights: Weights) -> float | None:
+        """Share of the wrongly labelled training samples for which the model predicts the wrong given label."""
+        wrong, memorised = 0, 0
+        for shard, is_wrong in zip(self.data.shards, self.truth.wrong, strict=True):
+            rows = np.flatnonzero(is_wrong)
+            for start in range(0, len(rows), _CHUNK):
+                part = rows[start : start + _CHUNK]
+                prediction = self.bench.predict(weights, shard.store.take(shard.index[part]))
+                memorised += int((prediction.logits.argmax(1).numpy() == shard.labels[part]).sum())
+                wrong += len(part)
+        return memorised / wrong if wrong else None
+
+    def sieve_scores(self) -> SieveScores:
+        """Pearson of r_k with the realised noise rate, accuracy of the verdicts q < 0.5, AUC of 1 - q."""
+        from sklearn.metrics import roc_auc_score
+
+        if not self.verdicts:
+            return SieveScores()
+        clients = sorted(self.verdicts)
+        known = {k: self.truth.true_labels[k] >= 0 for k in clients}
+        q = np.concatenate([self.verdicts[k].q[known[k]] for k in clients])
+        wrong = np.concatenate([self.truth.wrong[k][known[k]] for k in clients])
+        estimated = np.array([self.verdicts[k].noise_rate for k in clients])
+        both = 0 < wrong.sum() < len(wrong)
+        return SieveScores(
+            pearson=_pearson(estimated, self.truth.realised_rate[clients]),
+            mislabel_accuracy=float(((q < 0.5) == wrong).mean()) if len(q) else None,
+            mislabel_auc=float(roc_auc_score(wrong, -q)) if both else None,
+        )
+
+    def estimated_noise(self, cohort: tuple[int, ...]) -> float | None:
+        """Mean of the cohort's r_k."""
+        rates = [self.verdicts[client].noise_rate for client in cohort if client in self.verdicts]
+        return float(np.mean(rates)) if rates else None
+
+    def loss_histogram(self, bins: int = 40) -> dict[str, list[float]] | None:
+        """The clients' running-mean losses by the truth: bin edges in nats and counts of clean and wrong samples."""
+        if not self.mean_losses:
+            return None
+        losses = np.concatenate([self.mean_losses[k] for k in sorted(self.mean_losses)])
+        wrong = np.concatenate([self.truth.wrong[k] for k in sorted(self.mean_losses)])
+        finite = np.isfinite(losses)
+        edges = np.histogram_bin_edges(losses[finite], bins) if finite.any() else np.array([0.0, 1.0])
+        return {
+            "edges": edges.tolist(),
+            "clean": np.histogram(losses[finite & ~wrong], edges)[0].tolist(),
+            "wrong": np.histogram(losses[finite & wrong], edges)[0].tolist(),
+        }
+
+
+def _pearson(estimated: NDArray[np.float64], realised: NDArray[np.float64]) -> float | None:
+    """Pearson's correlation; None with fewer than two clients or without spread on either side."""
+    known = np.isfinite(realised)
+    estimated, realised = estimated[known], realised[known]
+    if len(estimated) < 2 or np.ptp(estimated) == 0 or np.ptp(realised) == 0:
+        return None
+    return finite_or_none(float(np.corrcoef(estimated, realised)[0, 1]))

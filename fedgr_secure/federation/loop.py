@@ -1,0 +1,331 @@
+"""The run loop: prepare, one round after the other, finish. Progress and reports are callbacks on the round's record."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedgr_secure.config import Config, check
+from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
+from fedgr_secure.data.federated import federate
+from fedgr_secure.data.sources import load_source
+from fedgr_secure.data.types import FederatedData
+from fedgr_secure.data.views import Views
+from fedgr_secure.errors import InputError, require
+from fedgr_secure.federation.checkpoint import Checkpoints
+from fedgr_secure.federation.cohort import Cohort, draw_cohort
+from fedgr_secure.federation.evaluate import Evaluator
+from fedgr_secure.federation.folder import RunFolder
+from fedgr_secure.federation.runner import ClientRunner, DebugRunner, SequentialRunner
+from fedgr_secure.federation.store import ClientStore, DiskStore, MemoryStore, StateFolder
+from fedgr_secure.federation.view import ViewRecorder
+from fedgr_secure.method.sieve import Mixture
+from fedgr_secure.models import build_model
+from fedgr_secure.randomness import Randomness
+from fedgr_secure.records import (
+    ClientRecord,
+    MixtureRecord,
+    RoundRecord,
+    RoundTiming,
+    Summary,
+    finite_or_none,
+)
+from fedgr_secure.registry import METHODS
+from fedgr_secure.training import Workbench
+from fedgr_secure.wire import Weights
+
+OnRound = Callable[[RoundRecord], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run returns.
+
+    Attributes:
+        summary: the run's figures.
+        rounds: one record a round.
+        weights: the final global model.
+        clients: what is known of each client.
+        folder: the run folder.
+    """
+
+    summary: Summary
+    rounds: tuple[RoundRecord, ...]
+    weights: Weights
+    clients: tuple[ClientRecord, ...]
+    folder: Path
+
+
+@dataclass
+class Federation:
+    """Everything that a run holds while it runs."""
+
+    config: Config
+    method: Method
+    data: FederatedData
+    bench: Workbench
+    randomness: Randomness
+    server: ServerHalf
+    runner: ClientRunner
+    store: ClientStore
+    recorder: ViewRecorder
+    evaluator: Evaluator
+    mixture: MixtureRecord | None = None
+
+    def round(self, number: int) -> tuple[RoundRecord, RoundTiming]:
+        """One round: draw the cohort, let the server half lead it, keep the clients' states, measure."""
+        started = time.perf_counter()
+        cohort = self._cohort(number)
+        mixture = self.server.round(number, cohort)
+        for client, half in cohort.halves.items():
+            if half.state is not None:
+                self.store.save(client, number, half.state)
+            self.evaluator.note(client, half.state)
+            self.evaluator.participations[client] = self.evaluator.participations.get(client, 0) + 1
+        self.mixture = _mixture_record(mixture) if mixture is not None else self.mixture
+        in_round = time.perf_counter() - started
+        record = self._measure(number, cohort, mixture)
+        seconds = dict(cohort.seconds)
+        seconds["server"] = in_round - sum(seconds.values())
+        seconds["evaluate"] = time.perf_counter() - started - in_round
+        return record, RoundTiming(number, {name: round(value, 6) for name, value in seconds.items()})
+
+    def _cohort(self, number: int) -> Cohort:
+        federation = self.config.federation
+        clients = draw_cohort(
+            number,
+            clients=len(self.data.shards),
+            size=min(federation.cohort, len(self.data.shards)),
+            warmup=federation.warmup,
+            randomness=self.randomness,
+        )
+        halves = {client: self.method.client(self._context(client), self.store.load(client)) for client in clients}
+        return Cohort(number, halves, self.runner, self.recorder)
+
+    def _context(self, client: int) -> ClientContext:
+        return ClientContext(
+            self.data.shards[client], self.data.spec.classes, self.config, self.bench, self.randomness
+        )
+
+    def _measure(self, number: int, cohort: Cohort, mixture: Mixture | None) -> RoundRecord:
+        weights, every = self.server.state.weights, self.config.output.memorised_every
+        accuracy, loss = self.evaluator.test(weights)
+        last = number == self.config.federation.rounds - 1
+        look = last or (every > 0 and number % every == 0)
+        scores = self.evaluator.sieve_scores()
+        clients = tuple(cohort.halves)
+        return RoundRecord(
+            round=number,
+            stage="warm-up" if number < self.config.federation.warmup else "main",
+            cohort=clients,
+            accuracy=accuracy,
+            test_loss=loss,
+            estimated_noise=self.evaluator.estimated_noise(clients),
+            noise_rate_pearson=scores.pearson,
+            mislabel_accuracy=scores.mislabel_accuracy,
+            mislabel_auc=scores.mislabel_auc,
+            memorised_share=self.evaluator.memorised_share(weights) if look else None,
+            mixture=_mixture_record(mixture) if mixture is not None else None,
+            bytes_up=cohort.bytes_up,
+            bytes_down=cohort.bytes_down,
+            client_updates=cohort.updates,
+        )
+
+    def fingerprint(self) -> str:
+        """A hash of who owns what under which label, so that a resume on other data is refused."""
+        digest = hashlib.sha256()
+        for shard in self.data.shards:
+            digest.update(shard.index.tobytes())
+            digest.update(shard.labels.tobytes())
+        return digest.hexdigest()
+
+    def client_records(self) -> tuple[ClientRecord, ...]:
+        """Every client as it stands, for the report."""
+        truth, evaluator = self.evaluator.truth, self.evaluator
+        return tuple(
+            ClientRecord(
+                client=k,
+                samples=len(shard),
+                noise_kind=truth.kind[k],
+                drawn_rate=finite_or_none(truth.drawn_rate[k]),
+                realised_rate=float(truth.realised_rate[k]),
+                estimated_rate=evaluator.verdicts[k].noise_rate if k in evaluator.verdicts else None,
+                participations=evaluator.participations.get(k, 0),
+            )
+            for k, shard in enumerate(self.data.shards)
+        )
+
+    def losses(self) -> dict[str, Any] | None:
+        """The loss histogram with the newest mixture, for the report."""
+        histogram = self.evaluator.loss_histogram()
+        if histogram is None:
+            return None
+        return histogram | {"mixture": dataclasses.asdict(self.mixture) if self.mixture else None}
+
+
+def run(config: Config, *, on_round: Iterable[OnRound] = ()) -> Result:
+    """Run one federation from the start and leave a run folder.
+
+    Args:
+        config: the run; `config.output.out` is the folder (default `runs/METHOD-DATASET-sSEED`).
+        on_round: called with every round's record, in order.
+
+    Raises:
+        InputError: a setting or a file is not acceptable; nothing is left behind.
+        DivergedError: training produced a non-finite number; the folder keeps the rounds before it.
+    """
+    config = check(config)
+    folder = RunFolder(config.output.out or default_folder(config))
+    require(
+        config.output.force or not folder.path.exists() or not any(folder.path.iterdir()),
+        f"out: {folder.path} exists already; --force replaces a run",
+    )
+    federation = prepare(config, folder)
+    folder.create(force=config.output.force)
+    folder.write_manifest(
+        config,
+        privacy=federation.method.claims(config),
+        threads=torch.get_num_threads(),
+        parameters=sum(int(np.prod(v.shape)) for v in federation.server.state.weights.values()),
+        fingerprint=federation.fingerprint(),
+    )
+    return _drive(federation, folder, 0, tuple(on_round))
+
+
+def resume(path: Path, *, on_round: Iterable[OnRound] = ()) -> Result:
+    """Continue a run that was stopped, from its last checkpoint (or from the start when there is none).
+
+    Equal results to an uninterrupted run, bit for bit, on the same machine, versions and number of threads.
+
+    Raises:
+        InputError: not a run folder, a complete run, other data than the run started with, or a damaged checkpoint.
+    """
+    folder = RunFolder(path)
+    manifest = folder.manifest()
+    config = check(folder.config())
+    require(not folder.finished, f"run folder: {path} is complete; nothing to resume")
+    threads = manifest.get("threads")
+    if isinstance(threads, int) and threads >= 1:
+        torch.set_num_threads(threads)
+    federation = prepare(config, folder)
+    require(
+        federation.fingerprint() == manifest.get("data_fingerprint"),
+        f"run folder: {path} was started on other data than {config.data.path or config.data.dataset} holds now",
+    )
+    return _drive(federation, folder, _restore(federation, folder), tuple(on_round))
+
+
+def _restore(federation: Federation, folder: RunFolder) -> int:
+    """Put the checkpoint's states back; the number of complete rounds."""
+    checkpoint = Checkpoints(folder.checkpoints, federation.method.server_state).read()
+    done = checkpoint.rounds_done if checkpoint is not None else 0
+    records = folder.keep_rounds(done)
+    federation.recorder.forget_from(done)
+    federation.store.restore(checkpoint.versions if checkpoint is not None else {})
+    if checkpoint is not None:
+        federation.server.state = checkpoint.server
+    for client, state in federation.store.items():
+        federation.evaluator.note(client, state)
+    for record in records:
+        federation.mixture = record.mixture or federation.mixture
+        for client in record.cohort:
+            counts = federation.evaluator.participations
+            counts[client] = counts.get(client, 0) + 1
+    return done
+
+
+def _drive(federation: Federation, folder: RunFolder, start: int, on_round: tuple[OnRound, ...]) -> Result:
+    """Rounds from `start` to the end."""
+    config = federation.config
+    checkpoints = Checkpoints(folder.checkpoints, federation.method.server_state)
+    for number in range(start, config.federation.rounds):
+        record, timing = federation.round(number)
+        folder.append(record, timing)
+        every = config.output.checkpoint_every
+        if every and (number + 1) % every == 0:
+            checkpoints.write(number + 1, federation.server.state, federation.store)
+        for callback in on_round:
+            callback(record)
+    records = folder.rounds()
+    summary = summarise(federation, records, folder.timings())
+    clients, weights = federation.client_records(), federation.server.state.weights
+    folder.finish(summary, clients, federation.losses(), weights)
+    return Result(summary, tuple(records), weights, clients, folder.path)
+
+
+def prepare(config: Config, folder: RunFolder) -> Federation:
+    """Load the data, build the model, and set both halves up; writes nothing."""
+    if config.output.threads is not None:
+        torch.set_num_threads(config.output.threads)
+    method, randomness = METHODS[config.method], Randomness(config.seed)
+    data, truth = federate(load_source(config.data), config, randomness)
+    model = build_model(config.model, data.spec, seed=randomness.integer("initial weights"))
+    views = Views.for_images(data.spec, config.views)
+    bench = Workbench(model, views, config.training, randomness, _device(config.output.device))
+    states = StateFolder(folder.checkpoints / "clients", method.client_state)
+    return Federation(
+        config=config,
+        method=method,
+        data=data,
+        bench=bench,
+        randomness=randomness,
+        server=method.server(ServerContext(config, bench.weights(), randomness), None),
+        runner=DebugRunner(bench, method.messages)
+        if config.federation.runner == "debug"
+        else SequentialRunner(bench),
+        store=DiskStore(states) if config.federation.store == "disk" else MemoryStore(states),
+        recorder=ViewRecorder(folder.view, config.output.record_view),
+        evaluator=Evaluator(data, truth, bench, method),
+    )
+
+
+def _device(name: str) -> str:
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device: {name} cannot be used: {str(error).splitlines()[0]}") from None
+    return name
+
+
+def summarise(federation: Federation, records: list[RoundRecord], timings: list[RoundTiming]) -> Summary:
+    """The figures of a complete run."""
+    last, config = records[-1], federation.config
+    phases: dict[str, float] = {}
+    for timing in timings:
+        for name, value in timing.seconds.items():
+            phases[name] = phases.get(name, 0.0) + value
+    return Summary(
+        method=config.method,
+        data=config.data.dataset,
+        seed=config.seed,
+        rounds=len(records),
+        accuracy_last10=float(np.mean([record.accuracy for record in records[-10:]])),
+        accuracy_best=max(record.accuracy for record in records),
+        noise_rate_pearson=last.noise_rate_pearson,
+        mislabel_accuracy=last.mislabel_accuracy,
+        mislabel_auc=last.mislabel_auc,
+        memorised_share=last.memorised_share,
+        seconds=round(sum(phases.values()), 3),
+        seconds_by_phase={name: round(value, 3) for name, value in phases.items()},
+        bytes_up=sum(record.bytes_up for record in records),
+        bytes_down=sum(record.bytes_down for record in records),
+        client_updates=sum(record.client_updates for record in records),
+        privacy=federation.method.claims(config),
+    )
+
+
+def default_folder(config: Config) -> Path:
+    """`runs/METHOD-DATASET-sSEED`."""
+    return Path("runs") / f"{config.method}-{config.data.dataset}-s{config.seed}"
+
+
+def _mixture_record(mixture: Mixture) -> MixtureRecord:
+    return MixtureRecord(mixture.means, mixture.variances, mixture.weights, mixture.note)

@@ -1,0 +1,189 @@
+"""FedGR's client half: what one client does with the server's messages in one round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedgr_secure.context import ClientContext
+from fedgr_secure.messages import Update
+from fedgr_secure.method.messages import Observe, Proxies, Revise
+from fedgr_secure.method.objective import FedGRObjective
+from fedgr_secure.method.proxies import running_mean
+from fedgr_secure.method.refine import NO_LABEL, clean_targets, one_hot, refined_targets, update_pseudo_labels
+from fedgr_secure.method.sieve import MixtureSettings, Verdict, fit_mixture, judge
+from fedgr_secure.method.teacher import MovingAverage, revise
+from fedgr_secure.training import Prediction, TrainingTask
+from fedgr_secure.wire import Weights
+from privacy.channels.plain import PlainProxies
+
+
+@dataclass(frozen=True)
+class FedGRState:
+    """What a client remembers between its participations.
+
+    Attributes:
+        participations: how many rounds it took part in.
+        observed: how many losses each running mean holds.
+        mean_losses: float64 (n_k,), the running means in nats.
+        q: float64 (n_k,), the newest P(clean); 1 before the first verdict.
+        noise_rate: the newest r_k; 0 before the first verdict.
+        pseudo_labels: int64 (n_k,), `NO_LABEL` where there is none.
+        teacher: the teacher's weights; empty before there is one.
+    """
+
+    participations: int
+    observed: int
+    mean_losses: NDArray[np.float64]
+    q: NDArray[np.float64]
+    noise_rate: float
+    pseudo_labels: NDArray[np.int64]
+    teacher: Weights
+
+
+def first_state(samples: int) -> FedGRState:
+    """The state of a client that has never taken part: every label counts as clean."""
+    return FedGRState(
+        0, 0, np.zeros(samples), np.ones(samples), 0.0, np.full(samples, NO_LABEL, dtype=np.int64), teacher={}
+    )
+
+
+class FedGRClient:
+    """One client in one round. `state` is what it keeps; the server only ever sees the returned messages."""
+
+    def __init__(self, context: ClientContext, state: FedGRState | None, channel: PlainProxies) -> None:
+        self.state = state or first_state(len(context.shard))
+        self._context = context
+        self._config = context.config.fedgr
+        self._channel = channel
+        self._global: Weights | None = None
+
+    def answer(self, message: Observe | Revise) -> Proxies | TrainingTask:
+        """The reply to one message, or a local training that ends in the reply."""
+        if isinstance(message, Observe):
+            self._observe(message.weights)
+            return Proxies(message.round, self._channel.encode(self.state.mean_losses))
+        if message.weights is not None:
+            self._observe(message.weights)
+        return self._revise(message)
+
+    def _observe(self, weights: Weights) -> None:
+        """Step 1: losses of all own samples under the global model, folded into the running means."""
+        self._global = weights
+        shard = self._context.shard
+        self._fold(self._context.bench.predict(weights, shard.images()))
+        self.state = replace(self.state, participations=self.state.participations + 1)
+
+    def _fold(self, prediction: Prediction) -> None:
+        losses = prediction.losses(self._context.shard.labels)
+        mean = running_mean(self.state.mean_losses, self.state.observed, losses)
+        self.state = replace(self.state, mean_losses=mean, observed=self.state.observed + 1)
+
+    def _revise(self, message: Revise) -> TrainingTask:
+        """Steps 2 (client side) to 5: verdict, refined targets, revised teacher, and the training they feed."""
+        if self._global is None:
+            raise ValueError("Revise came before Observe and without weights")
+        verdict = self._decide(message)
+        warm = message.round < self._context.config.federation.warmup
+        images = self._context.shard.images()
+        draw = self._context.randomness.torch("weak view", client=self._context.shard.client, round=message.round)
+        draw_state = draw.get_state()
+        seen = self._context.bench.predict(self._global, images, view="weak", draw=draw)
+        targets = self._given_targets() if warm else self._refine(seen, verdict)
+        columns = {"targets": torch.from_numpy(targets)}
+        teacher = self._revise_teacher(warm, verdict)
+        if self._distills(warm):
+            draw.set_state(draw_state)
+            columns["teacher_logits"] = self._context.bench.predict(teacher, images, view="weak", draw=draw).logits
+        if self._represents(warm):
+            columns["global_features"] = seen.features
+        return self._task(message.round, images, columns, teacher, warm)
+
+    def _decide(self, message: Revise) -> Verdict:
+        """q and r_k that apply now; the newest ones are kept for the next participation."""
+        applied = Verdict(self.state.q, self.state.noise_rate)
+        if message.q is not None and message.noise_rate is not None:
+            newest = Verdict(message.q, message.noise_rate)
+        elif message.mixture is not None:
+            newest = judge(message.mixture, self.state.mean_losses)
+        else:
+            seed = self._context.randomness.integer(
+                "client mixture", client=self._context.shard.client, round=message.round
+            )
+            mixture = fit_mixture(self.state.mean_losses, seed=seed, settings=MixtureSettings(max_iter=20))
+            newest = judge(mixture, self.state.mean_losses)
+        self.state = replace(self.state, q=newest.q, noise_rate=newest.noise_rate)
+        return newest if self._config.decisions == "same_round" else applied
+
+    def _given_targets(self) -> NDArray[np.float32]:
+        return one_hot(self._context.shard.labels, self._context.classes)
+
+    def _refine(self, seen: Prediction, verdict: Verdict) -> NDArray[np.float32]:
+        """Step 3: the pseudo-label table, then the targets."""
+        config, given, classes = self._config, self._context.shard.labels, self._context.classes
+        if not config.refine:
+            return clean_targets(given, verdict.q, classes)
+        pseudo = update_pseudo_labels(self.state.pseudo_labels, seen.probabilities(), config.confidence)
+        self.state = replace(self.state, pseudo_labels=pseudo)
+        return refined_targets(
+            given, pseudo, verdict.q, noise_rate=verdict.noise_rate, beta=config.beta, classes=classes
+        )
+
+    def _revise_teacher(self, warm: bool, verdict: Verdict) -> Weights:
+        """Step 4 at m = 0."""
+        assert self._global is not None
+        few = np.mean(self.state.pseudo_labels != NO_LABEL) < 0.5
+        reset = self._config.reset_teacher and not warm and verdict.noise_rate >= self._config.beta and few
+        if reset or (warm and self._config.teacher_before_warmup == "global"):
+            return dict(self._global)
+        return revise(self.state.teacher or None, self._global, self._config.gamma_g)
+
+    def _distills(self, warm: bool) -> bool:
+        return self._config.distill and self._config.lambda_b > 0 and not warm
+
+    def _represents(self, warm: bool) -> bool:
+        active = not warm or self._config.represent_from == "start"
+        return self._config.represent and self._config.lambda_r > 0 and active
+
+    def _task(
+        self, round: int, images: NDArray[np.uint8], columns: dict[str, torch.Tensor], teacher: Weights, warm: bool
+    ) -> TrainingTask:
+        """Step 5, with the teacher's moving average (step 4, m >= 1) after every local step."""
+        config, bench = self._config, self._context.bench
+        has_teacher = config.distill and not (warm and config.teacher_before_warmup == "global")
+        average = MovingAverage(teacher, config.gamma_l, bench.device) if has_teacher else None
+
+        def finish(weights: Weights) -> Update:
+            self.state = replace(self.state, teacher=average.weights() if average else {})
+            return Update(round, len(self._context.shard), weights)
+
+        def observe_local(epoch: int, weights: Weights) -> None:
+            if epoch == 1 and self._context.config.training.local_epochs > 1:
+                self._fold(bench.predict(weights, images))
+
+        return TrainingTask(
+            client=self._context.shard.client,
+            round=round,
+            start=self._global or {},
+            images=images,
+            view="strong",
+            columns=columns,
+            objective=FedGRObjective(
+                lambda_b=config.lambda_b if self._distills(warm) else 0.0,
+                lambda_r=config.lambda_r if self._represents(warm) else 0.0,
+                tau=config.tau,
+                representation=config.representation,
+            ),
+            epochs=self._context.config.training.local_epochs,
+            finish=finish,
+            on_step=average.step if average else None,
+            on_epoch=(lambda epoch, weights: observe_local(epoch, weights())) if config.local_observation else None,
+        )
+
+
+def verdict_of(state: FedGRState) -> Verdict:
+    """The client's newest verdict, for the evaluator."""
+    return Verdict(state.q, state.noise_rate)

@@ -1,0 +1,39 @@
+"""FedGR as a method: its two halves, its messages and what it promises."""
+
+from __future__ import annotations
+
+from fedgr_secure.config import Config
+from fedgr_secure.context import ClientContext, Method, ServerContext
+from fedgr_secure.messages import Update
+from fedgr_secure.method.client import FedGRClient, FedGRState, verdict_of
+from fedgr_secure.method.messages import Observe, Proxies, Revise
+from fedgr_secure.method.server import FedGRServer, FedGRServerState
+from privacy.channels.plain import PlainProxies
+from privacy.claims import PrivacyClaim, plain_weights
+
+
+def _client(context: ClientContext, state: FedGRState | None) -> FedGRClient:
+    return FedGRClient(context, state, PlainProxies())
+
+
+def _server(context: ServerContext, state: FedGRServerState | None) -> FedGRServer:
+    return FedGRServer(context, state, PlainProxies())
+
+
+def _claims(config: Config) -> tuple[PrivacyClaim, ...]:
+    proxies = PlainProxies().claims() if config.fedgr.sieve else ()
+    return (*proxies, plain_weights())
+
+
+FEDGR = Method(
+    name="fedgr",
+    source="FedGR, ICML 2026, arXiv 2412.00452",
+    client=_client,
+    server=_server,
+    messages=(Observe, Proxies, Revise, Update),
+    client_state=FedGRState,
+    server_state=FedGRServerState,
+    claims=_claims,
+    verdict=verdict_of,
+    mean_losses=lambda state: state.mean_losses,
+)

@@ -1,0 +1,47 @@
+"""FedGR's own messages, beside the shared `Update`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fedgr_secure.method.sieve import Mixture
+from fedgr_secure.wire import Weights
+
+
+@dataclass(frozen=True)
+class Observe:
+    """Server to client: measure your losses under these global weights and upload the proxies."""
+
+    round: int
+    weights: Weights
+
+
+@dataclass(frozen=True)
+class Proxies:
+    """Client to server: the loss proxies, as the channel encoded them."""
+
+    round: int
+    upload: dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Revise:
+    """Server to client: refine your labels, revise your teacher, train.
+
+    Attributes:
+        round: from 0.
+        weights: the global weights, or None when `Observe` brought them in this round.
+        mixture: the sieve's parameters, from which the client computes q and r_k itself; None when the server decides
+            or when there is no global sieve.
+        q: float64 (n_k,), P(clean), when the server decides (as published).
+        noise_rate: r_k, when the server decides.
+    """
+
+    round: int
+    weights: Weights | None
+    mixture: Mixture | None
+    q: NDArray[Any] | None
+    noise_rate: float | None

@@ -1,0 +1,9 @@
+"""The methods by name. A new method is a file and a line here."""
+
+from __future__ import annotations
+
+from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX
+from fedgr_secure.context import Method
+from fedgr_secure.method.fedgr import FEDGR
+
+METHODS: dict[str, Method] = {method.name: method for method in (FEDGR, FEDAVG, FEDPROX, CENTRAL)}

@@ -1,0 +1,184 @@
+"""The one trainer: local SGD over a table of per-sample columns, with the method's objective as a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedgr_secure.config import TrainingConfig
+from fedgr_secure.data.types import UInt8
+from fedgr_secure.errors import DivergedError
+from fedgr_secure.randomness import Randomness
+from fedgr_secure.wire import Weights
+
+if TYPE_CHECKING:
+    from fedgr_secure.data.views import Views
+
+Forward = Callable[[Tensor], tuple[Tensor, Tensor]]
+Objective = Callable[[Mapping[str, Tensor], Mapping[str, Tensor], Forward], Tensor]
+ViewName = Literal["plain", "weak", "strong"]
+
+_EVAL_BATCH = 512
+_VIEW_CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class TrainingTask:
+    """One client's local training as a value: a runner decides how to carry it out.
+
+    Attributes:
+        client, round: the address of its random draws.
+        start: the weights to start from.
+        images: uint8 (n, channels, height, width).
+        view: which view the student sees.
+        columns: per-sample tensors (n, ...), cut into batches beside the images.
+        objective: pure function of (parameters, batch, forward) -> scalar loss.
+        epochs: passes over the data.
+        finish: the reply to the server, from the trained weights.
+        on_step: called after step m = 1, 2, ... with the student's live parameters and buffers.
+        on_epoch: called after epoch e = 1, 2, ... with the student's weights.
+    """
+
+    client: int
+    round: int
+    start: Weights
+    images: UInt8
+    view: ViewName
+    columns: Mapping[str, Tensor]
+    objective: Objective
+    epochs: int
+    finish: Callable[[Weights], Any]
+    on_step: Callable[[Mapping[str, Tensor], int], None] | None = None
+    on_epoch: Callable[[int, Callable[[], Weights]], None] | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A model's answer to n images: float32 logits (n, C) and features (n, d)."""
+
+    logits: Tensor
+    features: Tensor
+
+    def probabilities(self) -> np.ndarray:
+        """Softmax, float32 (n, C)."""
+        return F.softmax(self.logits, dim=1).numpy()
+
+    def losses(self, labels: np.ndarray) -> np.ndarray:
+        """Cross-entropy with `labels` in nats, float64 (n,)."""
+        return F.cross_entropy(self.logits.double(), torch.from_numpy(labels), reduction="none").numpy()
+
+
+@dataclass
+class Workbench:
+    """What a process shares between the clients that it plays: one model, the views, the training settings."""
+
+    model: nn.Module
+    views: Views
+    config: TrainingConfig
+    randomness: Randomness
+    device: str = "cpu"
+    check: bool = False
+    """refuse a non-finite loss at the step where it appears (the debug runner's switch)"""
+    _live: dict[str, Tensor] = field(init=False, repr=False)
+    _has_batch_norm: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.model.to(self.device)
+        self._live = dict(self.model.state_dict(keep_vars=True))
+        norms = (nn.modules.batchnorm._BatchNorm,)
+        self._has_batch_norm = any(isinstance(module, norms) for module in self.model.modules())
+
+    def weights(self) -> Weights:
+        """A copy of the model's parameters and buffers as they are now."""
+        return {name: value.detach().cpu().numpy().copy() for name, value in self._live.items()}
+
+    def load(self, weights: Weights) -> None:
+        """Set the model's parameters and buffers."""
+        with torch.no_grad():
+            for name, value in self._live.items():
+                value.copy_(torch.from_numpy(np.asarray(weights[name])))
+
+    def predict(self, weights: Weights, images: UInt8, *, view: ViewName = "plain", draw: torch.Generator | None = None) -> Prediction:
+        """Logits and features of `images` under `weights`, in evaluation mode.
+
+        Args:
+            weights: parameters and buffers.
+            images: uint8 (n, channels, height, width).
+            view: which view the model sees; weak and strong need `draw`.
+            draw: the generator of the view's random choices.
+        """
+        self.load(weights)
+        self.model.eval()
+        logits, features = [], []
+        with torch.no_grad():
+            for start in range(0, len(images), _EVAL_BATCH):
+                batch = self._view(images[start : start + _EVAL_BATCH], view, draw).to(self.device)
+                output = self.model(batch)
+                logits.append(output[0].cpu())
+                features.append(output[1].cpu())
+        return Prediction(torch.cat(logits), torch.cat(features))
+
+    def train(self, task: TrainingTask) -> Weights:
+        """Carry out one local training with a fresh SGD optimiser; the trained weights.
+
+        The last batch is kept however small; with BatchNorm a batch of one sample, which has no variance, is skipped.
+
+        Raises:
+            DivergedError: the trained weights are not finite.
+        """
+        self.load(task.start)
+        self.model.train()
+        draw = self.randomness.torch("local training", client=task.client, round=task.round)
+        parameters = {n: p for n, p in self._live.items() if isinstance(p, nn.Parameter)}
+        optimiser = torch.optim.SGD(
+            parameters.values(),
+            lr=self.config.lr,
+            momentum=self.config.momentum,
+            weight_decay=self.config.weight_decay,
+        )
+        columns = {name: column.to(self.device) for name, column in task.columns.items()}
+        step = 0
+        for epoch in range(1, task.epochs + 1):
+            for batch in self._batches(task, columns, draw):
+                loss = task.objective(parameters, batch, self.model)
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                step += 1
+                if self.check and not torch.isfinite(loss):
+                    raise DivergedError(f"epoch {epoch}, step {step}: the loss is {loss.item()}")
+                if task.on_step is not None:
+                    task.on_step(self._live, step)
+            if task.on_epoch is not None:
+                task.on_epoch(epoch, self.weights)
+                self.model.train()
+        return self.weights()
+
+    def _batches(
+        self, task: TrainingTask, columns: Mapping[str, Tensor], draw: torch.Generator
+    ) -> Iterator[dict[str, Tensor]]:
+        """One epoch in random order; views are made for many batches at a time."""
+        size = self.config.batch_size
+        order = torch.randperm(len(task.images), generator=draw)
+        chunk = max(1, _VIEW_CHUNK // size) * size
+        for start in range(0, len(order), chunk):
+            rows = order[start : start + chunk]
+            images = self._view(task.images[rows.numpy()], task.view, draw).to(self.device)
+            rows = rows.to(self.device)
+            for low in range(0, len(rows), size):
+                part = rows[low : low + size]
+                if len(part) == 1 and self._has_batch_norm:
+                    continue
+                yield {"images": images[low : low + size]} | {name: column[part] for name, column in columns.items()}
+
+    def _view(self, images: UInt8, view: ViewName, draw: torch.Generator | None) -> Tensor:
+        if view == "plain":
+            return self.views.plain(images)
+        assert draw is not None, "a random view needs a generator"
+        return self.views.weak(images, draw) if view == "weak" else self.views.strong(images, draw)

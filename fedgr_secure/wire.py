@@ -1,0 +1,121 @@
+"""Frozen dataclasses as bytes: one strict format for messages, client states and checkpoints.
+
+A record is a safetensors file: its arrays are tensors (a dict field becomes `field/key`), everything else is JSON in the
+header. Nothing is pickled, so bytes from a stranger cannot run code. Reading is closed: the caller lists the record
+types that it accepts, and an unknown type, a missing or an additional field is an error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from fedgr_secure.errors import InputError
+
+Array = NDArray[Any]
+Weights = dict[str, Array]
+Record = TypeVar("Record")
+
+_HEADER = "record"
+
+
+class WireError(InputError):
+    """Bytes that are not one of the expected records."""
+
+
+def to_bytes(record: Any) -> bytes:
+    """Serialise a dataclass whose fields are arrays, dicts of arrays, plain values or dataclasses of plain values.
+
+    Raises:
+        WireError: a field holds something else, or a number that is not finite.
+    """
+    tensors: dict[str, Array] = {}
+    plain: dict[str, Any] = {}
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        if isinstance(value, np.ndarray):
+            tensors[field.name] = np.ascontiguousarray(value).reshape(value.shape)
+        elif isinstance(value, Mapping):
+            plain[field.name] = {"arrays": list(value)}
+            for key, array in value.items():
+                tensors[f"{field.name}/{key}"] = np.ascontiguousarray(array).reshape(np.shape(array))
+        else:
+            plain[field.name] = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
+    try:
+        header = json.dumps({"type": type(record).__name__, "fields": plain}, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise WireError(f"{type(record).__name__} cannot be written: {error}") from None
+    return save(tensors, {_HEADER: header})
+
+
+def from_bytes(data: bytes, kinds: Iterable[type[Record]]) -> Record:
+    """Read back one record of one of `kinds`.
+
+    Raises:
+        WireError: the bytes are damaged, of another type, or carry other fields than the type has.
+    """
+    by_name = {kind.__name__: kind for kind in kinds}
+    tensors, name, plain = _open(data)
+    require_wire(name in by_name, f"message type: {name}, allowed: {', '.join(sorted(by_name))}")
+    kind = by_name[name]
+    expected = {field.name for field in dataclasses.fields(typing.cast(Any, kind))}
+    hints = typing.get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for field, value in plain.items():
+        if isinstance(value, dict) and set(value) == {"arrays"}:
+            values[field] = {key: _pop(tensors, f"{field}/{key}", name) for key in value["arrays"]}
+        else:
+            values[field] = _plain(hints.get(field), value)
+    values |= {field: tensors.pop(field) for field in list(tensors) if field in expected}
+    require_wire(
+        not tensors and set(values) == expected,
+        f"{name}: fields {sorted(set(values) | set(tensors))}, allowed: exactly {sorted(expected)}",
+    )
+    try:
+        return kind(**values)
+    except (TypeError, ValueError) as error:
+        raise WireError(f"{name}: {error}") from None
+
+
+def require_wire(condition: bool, message: str) -> None:
+    """Raise `WireError(message)` unless `condition` holds."""
+    if not condition:
+        raise WireError(message)
+
+
+def _open(data: bytes) -> tuple[dict[str, Array], str, dict[str, Any]]:
+    """The tensors, the type name and the plain fields of a record's bytes."""
+    try:
+        tensors = load(data)
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_HEADER])
+        return tensors, str(header["type"]), dict(header["fields"])
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise WireError(f"not a record ({len(data)} bytes): {error}") from None
+
+
+def _pop(tensors: dict[str, Array], key: str, name: str) -> Array:
+    require_wire(key in tensors, f"{name}: array {key} is missing")
+    return tensors.pop(key)
+
+
+def _plain(hint: Any, value: Any) -> Any:
+    """JSON's lists and objects back to tuples and dataclasses."""
+    options = [hint, *typing.get_args(hint)]
+    if isinstance(value, dict):
+        kind = next((o for o in options if dataclasses.is_dataclass(o)), None)
+        require_wire(kind is not None, f"an object where none is allowed: {sorted(value)}")
+        hints = typing.get_type_hints(kind)
+        try:
+            return typing.cast(Any, kind)(**{k: _plain(hints.get(k), v) for k, v in value.items()})
+        except (TypeError, ValueError) as error:
+            raise WireError(str(error)) from None
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,71 @@
+"""The plain channel: loss proxies as FedGR publishes them, one float32 per sample, in the clear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.claims import PrivacyClaim, no_privacy
+
+Upload = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class ProxySample:
+    """What the server may fit its mixture to.
+
+    Attributes:
+        values: float64 (m,), the pooled proxies in nats; may hold non-finite values, which the fit leaves out.
+    """
+
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PlainProxies:
+    """Running-mean losses without protection.
+
+    A channel is a value with a client side (`encode`), a server side (`rows`, `pool`) and a claim (`claims`).
+
+    >>> channel = PlainProxies()
+    >>> upload = channel.encode(np.array([0.5, 2.0]))
+    >>> channel.pool({3: upload}).values
+    array([0.5, 2. ])
+    """
+
+    name = "plain"
+
+    def encode(self, proxies: NDArray[np.float64]) -> Upload:
+        """Client side: proxies in nats, float64 (n,) -> the upload, float32 (n,)."""
+        return {"proxies": proxies.astype(np.float32)}
+
+    def rows(self, upload: Upload) -> NDArray[np.float64]:
+        """Server side: one client's per-sample proxies, float64 (n,).
+
+        Raises:
+            ValueError: the upload holds anything but one float32 vector.
+        """
+        proxies = upload.get("proxies")
+        if set(upload) != {"proxies"} or proxies is None or proxies.dtype != np.float32 or proxies.ndim != 1:
+            shapes = {key: f"{value.dtype}{list(value.shape)}" for key, value in upload.items()}
+            raise ValueError(f"upload: {shapes}, allowed: one float32 vector named proxies")
+        return proxies.astype(np.float64)
+
+    def pool(self, uploads: Mapping[int, Upload]) -> ProxySample:
+        """Server side: the uploads of several clients as one sample, in the order of the client numbers."""
+        rows = [self.rows(uploads[client]) for client in sorted(uploads)]
+        return ProxySample(np.concatenate(rows) if rows else np.empty(0))
+
+    def claims(self) -> tuple[PrivacyClaim, ...]:
+        """What this channel promises: nothing."""
+        return (
+            no_privacy(
+                "loss proxies",
+                self.name,
+                "The server sees one loss per training sample and can recognise records, their owner and their label.",
+            ),
+        )
