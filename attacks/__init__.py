@@ -1,1 +1,1 @@
-
+"""What a server can learn from its view of a run."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-import types
-import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fedgr_secure.errors import InputError, nearest, require
+from fedgr_secure.errors import InputError, require
+from fedgr_secure.typed import decode
 
 
 @dataclass(frozen=True)
@@ -243,44 +242,13 @@ def read_toml(path: Path) -> Config:
         raise InputError(f"config file: {path} does not exist") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"config file: {path} cannot be read as TOML: {error}") from None
-    return from_table(Config, table, where=str(path))
+    return from_table(table, where=str(path))
 
 
-def from_table(kind: type, table: dict[str, Any], *, where: str) -> Any:
-    """Build a config dataclass from nested plain values (TOML, JSON), checking every key and type."""
-    hints = typing.get_type_hints(kind)
-    fields = {f.name for f in dataclasses.fields(kind)}
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        require(key in fields, f"{where}: unknown key {key!r}{nearest(key, fields)}")
-        name = f"{where}: {key}"
-        if dataclasses.is_dataclass(hints[key]):
-            require(isinstance(value, dict), f"{name}: {value!r}, allowed: a table")
-            values[key] = from_table(typing.cast(type, hints[key]), value, where=name)
-        else:
-            values[key] = _coerce(hints[key], value, name)
-    return kind(**values)
-
-
-def _coerce(hint: Any, value: Any, name: str) -> Any:
-    """One plain value as the field's type; TOML has no paths and no nulls."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        require(value in args, f"{name}: {value!r}, allowed: {', '.join(map(str, args))}")
-        return value
-    if origin in (types.UnionType, typing.Union):
-        if value is None and type(None) in args:
-            return None
-        return _coerce(next(a for a in args if a is not type(None)), value, name)
-    if hint is Path and isinstance(value, str):
-        return Path(value)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    require(
-        isinstance(value, hint) and not (hint is int and isinstance(value, bool)),
-        f"{name}: {value!r}, allowed: {hint.__name__}",
-    )
-    return value
+def from_table(table: dict[str, Any], *, where: str) -> Config:
+    """Build a configuration from nested plain values, checking every key and type; the rest keeps its default."""
+    config: Config = decode(Config, table, where, defaults=True)
+    return config
 
 
 def to_table(config: Any) -> dict[str, Any]:
@@ -347,15 +315,15 @@ def check(config: Config) -> Config:
     ):
         require(number is None or number >= least, f"{name}: {number}, allowed: a whole number from {least}")
     require(f.cohort <= f.clients, f"cohort: {f.cohort}, allowed: at most clients = {f.clients}")
-    for name, number in (("lr", t.lr), ("dirichlet_alpha", p.dirichlet_alpha), ("tau", g.tau)):
-        require(math.isfinite(number) and number > 0, f"{name}: {number}, allowed: a finite number above 0")
-    for name, number in (
+    for name, value in (("lr", t.lr), ("dirichlet_alpha", p.dirichlet_alpha), ("tau", g.tau)):
+        require(math.isfinite(value) and value > 0, f"{name}: {value}, allowed: a finite number above 0")
+    for name, value in (
         ("weight_decay", t.weight_decay),
         ("lambda_b", g.lambda_b),
         ("lambda_r", g.lambda_r),
         ("mu", config.fedprox.mu),
     ):
-        require(math.isfinite(number) and number >= 0, f"{name}: {number}, allowed: a finite number from 0")
+        require(math.isfinite(value) and value >= 0, f"{name}: {value}, allowed: a finite number from 0")
     require(0 <= t.momentum < 1, f"momentum: {t.momentum}, allowed: from 0 to below 1")
     require(
         d.dataset == "digits" or d.path is not None,

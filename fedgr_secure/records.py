@@ -85,6 +85,33 @@ class ClientRecord:
 
 
 @dataclass(frozen=True)
+class LossHistogram:
+    """The clients' final running-mean losses, counted per bin and split by the truth, for `losses.json`.
+
+    Attributes:
+        edges: b + 1 rising bin edges in nats.
+        clean: b counts of rightly labelled samples.
+        wrong: b counts of wrongly labelled samples.
+        mixture: the newest mixture, or None.
+    """
+
+    edges: tuple[float, ...]
+    clean: tuple[int, ...]
+    wrong: tuple[int, ...]
+    mixture: MixtureRecord | None
+
+    def __post_init__(self) -> None:
+        bins = len(self.edges) - 1
+        if bins < 1 or len(self.clean) != bins or len(self.wrong) != bins:
+            raise ValueError(
+                f"{len(self.edges)} edges, {len(self.clean)} clean and {len(self.wrong)} wrong counts, "
+                "allowed: one edge more than counts"
+            )
+        if not all(low < high for low, high in zip(self.edges, self.edges[1:], strict=False)):
+            raise ValueError("edges, allowed: rising numbers")
+
+
+@dataclass(frozen=True)
 class Summary:
     """`summary.json`: the figures of a run. Accuracies are shares in [0, 1]."""
 
@@ -113,16 +140,6 @@ def to_json(record: Any) -> str:
         ValueError: a number in it is not finite.
     """
     return json.dumps(dataclasses.asdict(record), allow_nan=False)
-
-
-def round_from_json(line: str) -> RoundRecord:
-    """The inverse of `to_json` for a `RoundRecord`."""
-    table = json.loads(line)
-    mixture = table.pop("mixture")
-    if mixture is not None:
-        mixture = MixtureRecord(**{k: tuple(v) if isinstance(v, list) else v for k, v in mixture.items()})
-    table["cohort"] = tuple(table["cohort"])
-    return RoundRecord(**table, mixture=mixture)
 
 
 def finite_or_none(value: float) -> float | None:

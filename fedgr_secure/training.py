@@ -104,7 +104,9 @@ class Workbench:
             for name, value in self._live.items():
                 value.copy_(torch.from_numpy(np.asarray(weights[name])))
 
-    def predict(self, weights: Weights, images: UInt8, *, view: ViewName = "plain", draw: torch.Generator | None = None) -> Prediction:
+    def predict(
+        self, weights: Weights, images: UInt8, *, view: ViewName = "plain", draw: torch.Generator | None = None
+    ) -> Prediction:
         """Logits and features of `images` under `weights`, in evaluation mode.
 
         Args:

@@ -1,7 +1,7 @@
 """Frozen dataclasses as bytes: one strict format for messages, client states and checkpoints.
 
-A record is a safetensors file: its arrays are tensors (a dict field becomes `field/key`), everything else is JSON in the
-header. Nothing is pickled, so bytes from a stranger cannot run code. Reading is closed: the caller lists the record
+A record is a safetensors file: its arrays are tensors (a dict field becomes `field/key`), everything else is JSON in
+the header. Nothing is pickled, so bytes from a stranger cannot run code. Reading is closed: the caller lists the record
 types that it accepts, and an unknown type, a missing or an additional field is an error.
 """
 
@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedgr_secure.errors import InputError
+from fedgr_secure.typed import decode
 
 Array = NDArray[Any]
 Weights = dict[str, Array]
@@ -48,7 +49,8 @@ def to_bytes(record: Any) -> bytes:
             for key, array in value.items():
                 tensors[f"{field.name}/{key}"] = np.ascontiguousarray(array).reshape(np.shape(array))
         else:
-            plain[field.name] = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
+            nested = dataclasses.is_dataclass(value) and not isinstance(value, type)
+            plain[field.name] = dataclasses.asdict(value) if nested else value
     try:
         header = json.dumps({"type": type(record).__name__, "fields": plain}, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -66,23 +68,30 @@ def from_bytes(data: bytes, kinds: Iterable[type[Record]]) -> Record:
     tensors, name, plain = _open(data)
     require_wire(name in by_name, f"message type: {name}, allowed: {', '.join(sorted(by_name))}")
     kind = by_name[name]
-    expected = {field.name for field in dataclasses.fields(typing.cast(Any, kind))}
+    try:
+        return _build(kind, tensors, plain)
+    except (TypeError, ValueError) as error:
+        raise error if isinstance(error, WireError) else WireError(f"{name}: {error}") from None
+
+
+def _build(kind: type[Record], tensors: dict[str, Array], plain: dict[str, Any]) -> Record:
+    """The record from its parts; every field once, and nothing else."""
     hints = typing.get_type_hints(kind)
+    expected = {field.name for field in dataclasses.fields(typing.cast(Any, kind))}
     values: dict[str, Any] = {}
     for field, value in plain.items():
         if isinstance(value, dict) and set(value) == {"arrays"}:
-            values[field] = {key: _pop(tensors, f"{field}/{key}", name) for key in value["arrays"]}
+            values[field] = {key: _pop(tensors, f"{field}/{key}") for key in value["arrays"]}
+        elif field in expected:
+            values[field] = decode(hints[field], value, field)
         else:
-            values[field] = _plain(hints.get(field), value)
+            raise WireError(f"{kind.__name__}: unknown field {field!r}, allowed: {sorted(expected)}")
     values |= {field: tensors.pop(field) for field in list(tensors) if field in expected}
     require_wire(
         not tensors and set(values) == expected,
-        f"{name}: fields {sorted(set(values) | set(tensors))}, allowed: exactly {sorted(expected)}",
+        f"{kind.__name__}: fields {sorted(set(values) | set(tensors))}, allowed: exactly {sorted(expected)}",
     )
-    try:
-        return kind(**values)
-    except (TypeError, ValueError) as error:
-        raise WireError(f"{name}: {error}") from None
+    return kind(**values)
 
 
 def require_wire(condition: bool, message: str) -> None:
@@ -102,20 +111,6 @@ def _open(data: bytes) -> tuple[dict[str, Array], str, dict[str, Any]]:
         raise WireError(f"not a record ({len(data)} bytes): {error}") from None
 
 
-def _pop(tensors: dict[str, Array], key: str, name: str) -> Array:
-    require_wire(key in tensors, f"{name}: array {key} is missing")
+def _pop(tensors: dict[str, Array], key: str) -> Array:
+    require_wire(key in tensors, f"array {key} is missing")
     return tensors.pop(key)
-
-
-def _plain(hint: Any, value: Any) -> Any:
-    """JSON's lists and objects back to tuples and dataclasses."""
-    options = [hint, *typing.get_args(hint)]
-    if isinstance(value, dict):
-        kind = next((o for o in options if dataclasses.is_dataclass(o)), None)
-        require_wire(kind is not None, f"an object where none is allowed: {sorted(value)}")
-        hints = typing.get_type_hints(kind)
-        try:
-            return typing.cast(Any, kind)(**{k: _plain(hints.get(k), v) for k, v in value.items()})
-        except (TypeError, ValueError) as error:
-            raise WireError(str(error)) from None
-    return tuple(value) if isinstance(value, list) else value

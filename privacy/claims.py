@@ -29,6 +29,13 @@ class PrivacyClaim:
     sampling: str | None
     statement: str
 
+    def __post_init__(self) -> None:
+        if self.epsilon is not None and None in (self.delta, self.adjacency, self.mechanism, self.sampling):
+            raise ValueError(
+                f"claim on {self.subject}: epsilon {self.epsilon} alone, allowed: with delta, adjacency, mechanism and "
+                "sampling"
+            )
+
     def __str__(self) -> str:
         """The claim on one line, with everything its epsilon depends on."""
         if self.epsilon is None:

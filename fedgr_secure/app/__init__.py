@@ -1,1 +1,1 @@
-
+"""The composition root: command line, sweeps, reports. Nothing imports it."""

@@ -1,1 +1,1 @@
-
+"""Sources, label noise, partitions and views."""

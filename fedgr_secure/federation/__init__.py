@@ -1,1 +1,1 @@
-
+"""Cohorts, runners, stores, the server's view, checkpoints and the run loop."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedgr_secure.context import Method
 from fedgr_secure.data.types import FederatedData, Truth
 from fedgr_secure.method.sieve import Verdict
-from fedgr_secure.records import finite_or_none
+from fedgr_secure.records import LossHistogram, MixtureRecord, finite_or_none
 from fedgr_secure.training import Workbench
 from fedgr_secure.wire import Weights
 
@@ -92,19 +92,16 @@ class Evaluator:
         rates = [self.verdicts[client].noise_rate for client in cohort if client in self.verdicts]
         return float(np.mean(rates)) if rates else None
 
-    def loss_histogram(self, bins: int = 40) -> dict[str, list[float]] | None:
-        """The clients' running-mean losses by the truth: bin edges in nats and counts of clean and wrong samples."""
+    def loss_histogram(self, mixture: MixtureRecord | None, bins: int = 40) -> LossHistogram | None:
+        """The clients' running-mean losses by the truth, beside the newest mixture."""
         if not self.mean_losses:
             return None
         losses = np.concatenate([self.mean_losses[k] for k in sorted(self.mean_losses)])
         wrong = np.concatenate([self.truth.wrong[k] for k in sorted(self.mean_losses)])
         finite = np.isfinite(losses)
         edges = np.histogram_bin_edges(losses[finite], bins) if finite.any() else np.array([0.0, 1.0])
-        return {
-            "edges": edges.tolist(),
-            "clean": np.histogram(losses[finite & ~wrong], edges)[0].tolist(),
-            "wrong": np.histogram(losses[finite & wrong], edges)[0].tolist(),
-        }
+        clean_counts, wrong_counts = (np.histogram(losses[finite & part], edges)[0] for part in (~wrong, wrong))
+        return LossHistogram(tuple(edges.tolist()), tuple(clean_counts.tolist()), tuple(wrong_counts.tolist()), mixture)
 
 
 def _pearson(estimated: NDArray[np.float64], realised: NDArray[np.float64]) -> float | None:

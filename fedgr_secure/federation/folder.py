@@ -11,17 +11,39 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from fedgr_secure.config import Config, from_table, to_table
-from fedgr_secure.errors import InputError, require
+from fedgr_secure.errors import require
 from fedgr_secure.federation.files import write_atomic
-from fedgr_secure.records import ClientRecord, RoundRecord, RoundTiming, Summary, round_from_json, to_json
+from fedgr_secure.records import ClientRecord, LossHistogram, RoundRecord, RoundTiming, Summary, to_json
+from fedgr_secure.typed import read_json, read_json_lines
 from fedgr_secure.wire import Weights
 from privacy.claims import PrivacyClaim
 
-SCHEMA = 1
 _PACKAGES = ("fedgr-secure", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "safetensors")
+
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`manifest.json`: what is known of a run before its first round."""
+
+    schema: int
+    config: dict[str, object]
+    versions: dict[str, str]
+    device: str
+    threads: int
+    parameters: int
+    data_fingerprint: str
+    privacy: tuple[PrivacyClaim, ...]
+    command: tuple[str, ...] | None
+    started: str
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ValueError(f"schema {self.schema}, allowed: {SCHEMA} (written by another version?)")
 
 
 @dataclass(frozen=True)
@@ -62,45 +84,35 @@ class RunFolder:
         self, config: Config, *, privacy: Iterable[PrivacyClaim], threads: int, parameters: int, fingerprint: str
     ) -> None:
         """What is known before the first round."""
-        table = {
-            "schema": SCHEMA,
-            "config": to_table(config),
-            "versions": versions(),
-            "device": config.output.device,
-            "threads": threads,
-            "parameters": parameters,
-            "data_fingerprint": fingerprint,
-            "privacy": [asdict(claim) for claim in privacy],
-            "command": sys.argv[1:] if Path(sys.argv[0]).name == "fedgr-secure" else None,
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        write_atomic(self.path / "manifest.json", json.dumps(table, indent=1))
+        by_command = Path(sys.argv[0]).name == "fedgr-secure"
+        manifest = Manifest(
+            schema=SCHEMA,
+            config=to_table(config),
+            versions=versions(),
+            device=config.output.device,
+            threads=threads,
+            parameters=parameters,
+            data_fingerprint=fingerprint,
+            privacy=tuple(privacy),
+            command=tuple(sys.argv[1:]) if by_command else None,
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        write_atomic(self.path / "manifest.json", json.dumps(asdict(manifest), indent=1))
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """The manifest.
 
         Raises:
             InputError: this is no run folder, or its manifest is damaged or of another schema.
         """
         path = self.path / "manifest.json"
-        try:
-            table = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise InputError(f"run folder: {self.path} holds no manifest.json") from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"manifest: {path} cannot be read: {error}") from None
-        require(
-            isinstance(table, dict) and table.get("schema") == SCHEMA,
-            f"manifest: {path} has another schema, allowed: {SCHEMA}",
-        )
-        return table
+        require(path.is_file(), f"run folder: {self.path} holds no manifest.json, so no run was started in it")
+        manifest: Manifest = read_json(path, Manifest)
+        return manifest
 
     def config(self) -> Config:
         """The configuration that the run was started with."""
-        table = self.manifest().get("config")
-        require(isinstance(table, dict), f"manifest: {self.path / 'manifest.json'} holds no config")
-        config: Config = from_table(Config, table, where=str(self.path / "manifest.json"))  # type: ignore[arg-type]
-        return config
+        return from_table(self.manifest().config, where=f"{self.path / 'manifest.json'}: config")
 
     def append(self, record: RoundRecord, timing: RoundTiming) -> None:
         """One more round."""
@@ -121,23 +133,36 @@ class RunFolder:
             write_atomic(path, "".join(line + "\n" for line in lines[:count]))
         return self.rounds()
 
-    def rounds(self) -> list[RoundRecord]:
-        """The recorded rounds."""
+    def rounds(self, *, torn: bool = False) -> list[RoundRecord]:
+        """The recorded rounds; with `torn`, a damaged last line is left out."""
         path = self.path / "rounds.jsonl"
-        try:
-            return [round_from_json(line) for line in path.read_text().splitlines()]
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{path}: cannot be read: {error}") from None
+        return list(read_json_lines(path, RoundRecord, torn=torn)) if path.exists() or self.finished else []
 
-    def timings(self) -> list[RoundTiming]:
+    def timings(self, *, torn: bool = False) -> list[RoundTiming]:
         """The recorded seconds."""
-        return [RoundTiming(**json.loads(line)) for line in (self.path / "timings.jsonl").read_text().splitlines()]
+        path = self.path / "timings.jsonl"
+        return list(read_json_lines(path, RoundTiming, torn=torn)) if path.exists() or self.finished else []
+
+    def summary(self) -> Summary | None:
+        """The figures of a complete run."""
+        summary: Summary | None = read_json(self.path / "summary.json", Summary) if self.finished else None
+        return summary
+
+    def clients(self) -> tuple[ClientRecord, ...]:
+        """What is known of each client; empty while the run is not complete."""
+        path = self.path / "clients.json"
+        return read_json(path, tuple[ClientRecord, ...]) if path.exists() else ()
+
+    def losses(self) -> LossHistogram | None:
+        """The loss histogram of a complete run, where the method keeps losses."""
+        path = self.path / "losses.json"
+        return read_json(path, LossHistogram) if path.exists() else None
 
     def finish(
         self,
         summary: Summary,
         clients: Iterable[ClientRecord],
-        losses: dict[str, Any] | None,
+        losses: LossHistogram | None,
         weights: Weights,
     ) -> None:
         """What is known after the last round; the summary comes last, since it marks the run as complete."""
@@ -145,7 +170,7 @@ class RunFolder:
 
         write_atomic(self.path / "clients.json", json.dumps([asdict(client) for client in clients]))
         if losses is not None:
-            write_atomic(self.path / "losses.json", json.dumps(losses))
+            write_atomic(self.path / "losses.json", to_json(losses))
         write_atomic(self.path / "weights.safetensors", save(dict(weights)))
         write_atomic(self.path / "summary.json", json.dumps(asdict(summary), indent=1, allow_nan=False))
 

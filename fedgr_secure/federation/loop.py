@@ -1,4 +1,4 @@
-"""The run loop: prepare, one round after the other, finish. Progress and reports are callbacks on the round's record."""
+"""The run loop: prepare, one round after the other, finish. Progress and reports are callbacks on the records."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from fedgr_secure.config import Config, check
+from fedgr_secure.config import Config, OutputConfig, check
 from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
 from fedgr_secure.data.federated import federate
 from fedgr_secure.data.sources import load_source
@@ -111,9 +110,7 @@ class Federation:
         return Cohort(number, halves, self.runner, self.recorder)
 
     def _context(self, client: int) -> ClientContext:
-        return ClientContext(
-            self.data.shards[client], self.data.spec.classes, self.config, self.bench, self.randomness
-        )
+        return ClientContext(self.data.shards[client], self.data.spec.classes, self.config, self.bench, self.randomness)
 
     def _measure(self, number: int, cohort: Cohort, mixture: Mixture | None) -> RoundRecord:
         weights, every = self.server.state.weights, self.config.output.memorised_every
@@ -163,13 +160,6 @@ class Federation:
             for k, shard in enumerate(self.data.shards)
         )
 
-    def losses(self) -> dict[str, Any] | None:
-        """The loss histogram with the newest mixture, for the report."""
-        histogram = self.evaluator.loss_histogram()
-        if histogram is None:
-            return None
-        return histogram | {"mixture": dataclasses.asdict(self.mixture) if self.mixture else None}
-
 
 def run(config: Config, *, on_round: Iterable[OnRound] = ()) -> Result:
     """Run one federation from the start and leave a run folder.
@@ -212,15 +202,41 @@ def resume(path: Path, *, on_round: Iterable[OnRound] = ()) -> Result:
     manifest = folder.manifest()
     config = check(folder.config())
     require(not folder.finished, f"run folder: {path} is complete; nothing to resume")
-    threads = manifest.get("threads")
-    if isinstance(threads, int) and threads >= 1:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(manifest.threads)
     federation = prepare(config, folder)
     require(
-        federation.fingerprint() == manifest.get("data_fingerprint"),
+        federation.fingerprint() == manifest.data_fingerprint,
         f"run folder: {path} was started on other data than {config.data.path or config.data.dataset} holds now",
     )
     return _drive(federation, folder, _restore(federation, folder), tuple(on_round))
+
+
+def complete(config: Config) -> Summary:
+    """The summary of `config`'s run, which is read if it is complete, resumed if it was stopped, and else run.
+
+    Raises:
+        InputError: the folder holds a run of another configuration.
+    """
+    folder = RunFolder(config.output.out or default_folder(config))
+    if config.output.force or not (folder.path / "manifest.json").exists():
+        return run(config).summary
+    require(
+        _essence(folder.config()) == _essence(config),
+        f"out: {folder.path} holds a run of another configuration; --force replaces it",
+    )
+    return folder.summary() or resume(folder.path).summary
+
+
+def _essence(config: Config) -> Config:
+    """The part of a configuration that decides the results."""
+    return dataclasses.replace(config, output=OutputConfig(memorised_every=config.output.memorised_every))
+
+
+def rounds_done(path: Path) -> int:
+    """How many rounds of a stopped run its last checkpoint holds."""
+    folder = RunFolder(path)
+    checkpoint = Checkpoints(folder.checkpoints, METHODS[folder.config().method].server_state).read()
+    return checkpoint.rounds_done if checkpoint is not None else 0
 
 
 def _restore(federation: Federation, folder: RunFolder) -> int:
@@ -257,7 +273,8 @@ def _drive(federation: Federation, folder: RunFolder, start: int, on_round: tupl
     records = folder.rounds()
     summary = summarise(federation, records, folder.timings())
     clients, weights = federation.client_records(), federation.server.state.weights
-    folder.finish(summary, clients, federation.losses(), weights)
+    losses = federation.evaluator.loss_histogram(federation.mixture)
+    folder.finish(summary, clients, losses, weights)
     return Result(summary, tuple(records), weights, clients, folder.path)
 
 
@@ -278,9 +295,7 @@ def prepare(config: Config, folder: RunFolder) -> Federation:
         bench=bench,
         randomness=randomness,
         server=method.server(ServerContext(config, bench.weights(), randomness), None),
-        runner=DebugRunner(bench, method.messages)
-        if config.federation.runner == "debug"
-        else SequentialRunner(bench),
+        runner=DebugRunner(bench, method.messages) if config.federation.runner == "debug" else SequentialRunner(bench),
         store=DiskStore(states) if config.federation.store == "disk" else MemoryStore(states),
         recorder=ViewRecorder(folder.view, config.output.record_view),
         evaluator=Evaluator(data, truth, bench, method),

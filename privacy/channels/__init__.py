@@ -1,1 +1,1 @@
-
+"""How loss proxies reach the server."""

@@ -1,0 +1,36 @@
+"""What an attack may read: the recorded server view of a run, as arrays."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgr_secure.federation.folder import RunFolder
+from fedgr_secure.federation.view import ServerView
+from fedgr_secure.method.messages import Proxies
+from fedgr_secure.registry import METHODS
+
+
+def open_view(run: Path) -> ServerView:
+    """The recorded view of a run.
+
+    Raises:
+        InputError: no run folder, or nothing was recorded.
+    """
+    folder = RunFolder(run)
+    view = ServerView(folder.view, METHODS[folder.config().method].messages)
+    view.rounds()
+    return view
+
+
+def proxy_series(view: ServerView) -> dict[int, NDArray[np.float64]]:
+    """Per client the plain proxies of all its participations, float64 (T, n_k), in the order of the rounds."""
+    rows: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
+    for number in view.rounds():
+        for seen in view.messages(number, [Proxies]):
+            if seen.client is not None and "proxies" in seen.message.upload:
+                rows[seen.client].append(seen.message.upload["proxies"].astype(np.float64))
+    return {client: np.stack(series) for client, series in sorted(rows.items())}

@@ -1,0 +1,325 @@
+"""One self-contained HTML page about a run: no script, and nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from fedgr_secure.app.figures import FIGURES, last_and_best, run_title, seconds_by_phase, write_figures
+from fedgr_secure.app.runfolder import RunData, read_run
+from fedgr_secure.app.tables import ABSENT, METHOD_NAMES, data_size, duration, number, percent
+from fedgr_secure.config import NoiseConfig, to_toml
+from privacy.claims import PrivacyClaim
+
+LAST_ROUNDS = 15
+_CSS = """
+:root { color-scheme: light; }
+* { box-sizing: border-box; }
+body { margin: 0; background: #fff; color: #1c1f23; font: 16px/1.55 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
+main { max-width: 56rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem; }
+h2 { font-size: 1.3rem; margin: 2.8rem 0 .8rem; padding-top: .9rem; border-top: 2px solid #d5dae0; }
+p { margin: .6rem 0; max-width: 46rem; }
+.lead { font-size: 1.12rem; }
+.meta, figcaption, .note { color: #4a525c; font-size: .92rem; }
+.warn { border-left: 5px solid #d55e00; background: #fdf3ec; padding: .6rem 1rem; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(11.5rem, 1fr)); gap: .8rem; margin: 1.4rem 0; }
+.tiles div { border: 1px solid #d5dae0; border-radius: 6px; padding: .7rem .9rem; display: flex;
+  flex-direction: column-reverse; justify-content: flex-end; }
+.tiles dt { color: #4a525c; font-size: .88rem; line-height: 1.35; }
+.tiles dd { margin: 0 0 .15rem; font-size: 1.5rem; font-weight: 650; font-variant-numeric: tabular-nums; }
+figure { margin: 0 0 2rem; break-inside: avoid; }
+figure img { display: block; width: 100%; height: auto; }
+figcaption { max-width: 46rem; margin-top: .3rem; }
+.scroll { overflow-x: auto; margin: .8rem 0; }
+table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid #e3e7eb; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+tbody th { font-weight: 600; }
+thead th { border-bottom: 2px solid #9aa4af; white-space: normal; vertical-align: bottom; }
+.claim { border: 1px solid #d5dae0; border-radius: 6px; padding: .7rem 1rem; margin: .9rem 0; break-inside: avoid; }
+.claim h3 { margin: 0 0 .2rem; font-size: 1.02rem; }
+.claim p { max-width: none; margin: .25rem 0; }
+code, pre { font-family: ui-monospace, "DejaVu Sans Mono", Consolas, monospace; font-size: .88rem; }
+pre { background: #f5f7f9; border: 1px solid #e3e7eb; border-radius: 6px; padding: .8rem 1rem; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
+.claim code { overflow-wrap: anywhere; }
+summary { cursor: pointer; padding: .3rem 0; font-weight: 600; }
+summary:focus-visible { outline: 3px solid #0072b2; }
+@media (max-width: 32rem) { main { padding: 1.2rem .9rem 3rem; } h1 { font-size: 1.5rem; } }
+@media print { main { max-width: none; padding: 0; } body { font-size: 11pt; } h2 { break-after: avoid; }
+  details::details-content { content-visibility: visible; block-size: auto; } tr { break-inside: avoid; } }
+"""
+
+
+def write_report(folder: Path) -> Path:
+    """Draw the figures of the run in `folder` and write its `report.html`; returns the page's path.
+
+    Raises:
+        InputError: `folder` is not a run folder, or a file in it is damaged.
+    """
+    run = read_run(folder)
+    names = write_figures(run, folder)
+    path = folder / "report.html"
+    path.write_text(_page(run, names), encoding="utf-8")
+    return path
+
+
+def _page(run: RunData, figures: Sequence[str]) -> str:
+    parts = (
+        _headline(run),
+        _figures(run, figures),
+        _cost(run),
+        _privacy(run.claims),
+        _last_rounds(run),
+        _clients(run),
+        _reproduce(run),
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
+        f"<title>{escape(run_title(run))}: run report</title>\n<style>{_CSS}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(part for part in parts if part)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _headline(run: RunData) -> str:
+    config, manifest = run.config, run.manifest
+    started, device = escape(manifest.started), escape(manifest.device)
+    meta = f"Started {started} on device {device}; the model has {manifest.parameters:,} parameters."
+    return (
+        f"<header>\n<h1>{escape(run_title(run))}</h1>\n"
+        f'<p class="lead">{escape(_result_words(run))}</p>\n'
+        f"<p>{escape(_setting_words(run))} {escape(noise_words(config.noise, config.federation.clients))}</p>\n"
+        f'<p class="meta">{meta}</p>\n{_unfinished(run)}{_tiles(run)}</header>'
+    )
+
+
+def _result_words(run: RunData) -> str:
+    """The accuracy in one sentence."""
+    if not run.rounds:
+        return "No round has ended yet, so there is no accuracy to report."
+    mean, best = last_and_best(run.rounds)
+    last = min(10, len(run.rounds))
+    span = f"on average over the last {last} rounds" if last > 1 else "after its only round"
+    return (
+        f"The global model classifies {percent(mean)} of the test images correctly {span}; "
+        f"its best round, round {best.round + 1}, reaches {percent(best.accuracy)}."
+    )
+
+
+def _setting_words(run: RunData) -> str:
+    config, federation = run.config, run.config.federation
+    method = METHOD_NAMES.get(config.method, config.method)
+    if config.method == "central":
+        return f"{method}: one {config.model.model} model trained on the pooled {config.data.dataset} data."
+    shards = {
+        "iid": "equal random shards",
+        "dirichlet": f"a skewed split of the classes, Dirichlet({config.partition.dirichlet_alpha:g})",
+        "file": "a partition file",
+    }[config.partition.partition]
+    return (
+        f"{method} trains one {config.model.model} model on {config.data.dataset}, split over "
+        f"{federation.clients} clients ({shards}), of which {federation.cohort} train in each round."
+    )
+
+
+def noise_words(noise: NoiseConfig, clients: int) -> str:
+    """The label noise in one sentence.
+
+    >>> noise_words(NoiseConfig(label_noise="none"), 20)
+    'No label noise was added.'
+    """
+    if noise.label_noise == "none":
+        return "No label noise was added."
+    if noise.label_noise == "given":
+        return "The labels are the possibly wrong ones that came with the data."
+    who = {True: f"All {clients} clients have", False: f"{noise.phi:.0%} of the clients have"}[noise.phi >= 1]
+    kind = {
+        "symmetric": "a random class, maybe the true one" if noise.include_true_class else "a random other class",
+        "asymmetric": "one fixed other class for each class",
+        "mixed": "either a random or a fixed other class, by a coin per client",
+    }[noise.label_noise]
+    rates = f"{noise.rho_min:.0%} to {noise.rho_max:.0%}" if noise.rho_min < noise.rho_max else f"{noise.rho_min:.0%}"
+    return f"{who} wrong labels ({noise.label_noise} noise): {rates} of a client's labels became {kind}."
+
+
+def _unfinished(run: RunData) -> str:
+    if run.summary is not None:
+        return ""
+    return (
+        f'<p class="warn"><strong>This run is not finished:</strong> {len(run.rounds)} of '
+        f"{run.config.federation.rounds} rounds are done, and the figures below cover only those.</p>\n"
+    )
+
+
+def _tiles(run: RunData) -> str:
+    """The run's figures at a glance, leaving out what does not apply."""
+    if not run.rounds:
+        return ""
+    mean, best = last_and_best(run.rounds)
+    known = run.summary if run.summary is not None else run.rounds[-1]
+    wrong = sum(c.realised_rate * c.samples for c in run.clients)
+    samples = sum(c.samples for c in run.clients)
+    tiles = [
+        (f"test accuracy, mean of the last {min(10, len(run.rounds))} rounds", percent(mean)),
+        ("test accuracy, best round", percent(best.accuracy)),
+        ("of all training labels are wrong", percent(wrong / samples if samples else None)),
+        ("correlation (Pearson) of estimated and true noise rates", number(known.noise_rate_pearson)),
+        ("of the clean-or-wrong verdicts are right", percent(known.mislabel_accuracy)),
+        ("area under the ROC of the clean-or-wrong ranking", number(known.mislabel_auc)),
+        ("of the wrong labels are memorised by the model", percent(known.memorised_share)),
+    ]
+    cells = "".join(f"<div><dt>{escape(what)}</dt><dd>{value}</dd></div>\n" for what, value in tiles if value != ABSENT)
+    return f'<dl class="tiles">\n{cells}</dl>\n'
+
+
+def _figures(run: RunData, names: Sequence[str]) -> str:
+    figures = []
+    for kind in FIGURES:
+        if kind.file in names:
+            image = base64.b64encode((run.folder / "figures" / kind.file).read_bytes()).decode("ascii")
+            figures.append(
+                f'<figure>\n<img alt="{escape(kind.alt)}" src="data:image/png;base64,{image}">\n'
+                f"<figcaption>{escape(kind.caption)}</figcaption>\n</figure>"
+            )
+    return "<section>\n<h2>Figures</h2>\n" + "\n".join(figures) + "\n</section>" if figures else ""
+
+
+def _cost(run: RunData) -> str:
+    """Seconds by phase, bytes and client updates."""
+    if not run.rounds:
+        return ""
+    phases = seconds_by_phase(run)
+    total = run.summary.seconds if run.summary is not None else sum(phases.values())
+    up, down = sum(r.bytes_up for r in run.rounds), sum(r.bytes_down for r in run.rounds)
+    updates = sum(r.client_updates for r in run.rounds)
+    rows = [(name, duration(s), percent(s / total if total > 0 else None)) for name, s in phases.items()]
+    rest = total - sum(phases.values())
+    if rest >= 0.05:
+        rows.append(("everything else (loading, saving)", duration(rest), percent(rest / total)))
+    return (
+        f"<section>\n<h2>What the run cost</h2>\n<p>{len(run.rounds)} rounds took {duration(total)} and "
+        f"{updates:,} local trainings. The clients sent {data_size(up)} in all, the server {data_size(down)}.</p>\n"
+        + _table(("Phase", "Time", "Share"), rows)
+        + "\n</section>"
+    )
+
+
+def _privacy(claims: Sequence[PrivacyClaim]) -> str:
+    """Every claim, in words and in full; what no claim covers counts as unprotected."""
+    intro = (
+        "<p>This is what a server learns that follows the protocol but reads everything it receives. "
+        "Anything that is not listed here is to be taken as unprotected.</p>"
+    )
+    if not claims:
+        intro += '\n<p class="warn">The run makes no privacy claim: assume that everything is visible.</p>'
+    elif not any("weight" in claim.subject for claim in claims):
+        intro += '\n<p class="warn">No claim covers the model weights: assume that they are not protected.</p>'
+    blocks = "".join(
+        f'\n<div class="claim">\n<h3>{escape(claim.subject)}</h3>\n<p>{escape(claim_words(claim))}</p>\n'
+        f"<p><code>{escape(str(claim))}</code></p>\n</div>"
+        for claim in claims
+    )
+    return f"<section>\n<h2>Privacy: what the server sees</h2>\n{intro}{blocks}\n</section>"
+
+
+def claim_words(claim: PrivacyClaim) -> str:
+    """What a claim means, for somebody who has not met epsilon."""
+    if claim.epsilon is not None:
+        return (
+            "Random noise hides the single sample: the smaller epsilon, the less the server can learn about it. "
+            "The number holds only together with everything on the next line."
+        )
+    if claim.channel == "plain":
+        return "The server sees these exactly as each client sends them. Nothing hides them."
+    return f"These travel over the channel '{claim.channel}', but no random noise hides a single sample."
+
+
+def _last_rounds(run: RunData) -> str:
+    if not run.rounds:
+        return ""
+    head = (
+        *("Round", "Stage", "Test accuracy", "Test loss (nats)", "Estimated noise", "Noise-rate Pearson"),
+        *("Verdicts right", "Wrong labels memorised", "Sent by clients"),
+    )
+    rows = [
+        (
+            str(r.round + 1),
+            r.stage,
+            percent(r.accuracy),
+            number(r.test_loss),
+            percent(r.estimated_noise),
+            number(r.noise_rate_pearson),
+            percent(r.mislabel_accuracy),
+            percent(r.memorised_share),
+            data_size(r.bytes_up),
+        )
+        for r in run.rounds[-LAST_ROUNDS:]
+    ]
+    used = [i for i in range(len(head)) if any(row[i] != ABSENT for row in rows)]
+    table = _table([head[i] for i in used], [[row[i] for i in used] for row in rows])
+    note = "Rounds are counted from 1 here, and from 0 in rounds.jsonl; a dash means: not measured in that round."
+    return f'<section>\n<h2>The last rounds</h2>\n{table}\n<p class="note">{note}</p>\n</section>'
+
+
+def _clients(run: RunData) -> str:
+    if not run.clients:
+        return ""
+    head = ("Client", "Samples", "Noise", "Drawn rate", "True rate", "Estimated rate", "Rounds taken part in")
+    rows = [
+        (
+            str(c.client),
+            str(c.samples),
+            c.noise_kind,
+            percent(c.drawn_rate),
+            percent(c.realised_rate),
+            percent(c.estimated_rate),
+            str(c.participations),
+        )
+        for c in run.clients
+    ]
+    note = (
+        "The true rate is the share of the client's labels that are wrong, known here because this is a simulation; "
+        "the drawn rate is what the noise was asked for."
+    )
+    return (
+        f"<section>\n<h2>Clients</h2>\n<p>{note}</p>\n<details>\n<summary>Show all {len(rows)} clients</summary>\n"
+        f"{_table(head, rows)}\n</details>\n</section>"
+    )
+
+
+def _reproduce(run: RunData) -> str:
+    """The command, the resolved configuration and the versions."""
+    command = run.manifest.command
+    given = (
+        f"<p>The run was started with:</p>\n<pre>{escape(shlex.join(command))}</pre>\n"
+        if command is not None
+        else "<p>The run was started from Python.</p>\n"
+    )
+    versions = _table(("Software", "Version"), list(run.manifest.versions.items()))
+    return (
+        f"<section>\n<h2>How to reproduce this run</h2>\n{given}"
+        "<p>Or save the full configuration below as <code>config.toml</code> and give another output folder:</p>\n"
+        "<pre>fedgr-secure run config.toml --out again</pre>\n"
+        "<p>Every random draw follows from the seed; other versions or another device can change the last digits.</p>\n"
+        f"{versions}\n<details>\n<summary>Full configuration (TOML)</summary>\n"
+        f"<pre>{escape(to_toml(run.config))}</pre>\n</details>\n</section>"
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """An HTML table; the first cell of a row is its heading."""
+    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    body = "\n".join(
+        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f"<td>{escape(c)}</td>" for c in row[1:]) + "</tr>"
+        for row in rows
+    )
+    table = f"<table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    return f'<div class="scroll">{table}</div>'

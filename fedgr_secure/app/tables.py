@@ -1,0 +1,184 @@
+"""Tables for the terminal and for saving: one run's summary, and methods compared over seeds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from fedgr_secure.errors import require
+from fedgr_secure.records import Summary
+
+METHOD_NAMES = {"fedgr": "FedGR", "fedavg": "FedAvg", "fedprox": "FedProx", "central": "Central training"}
+ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of the comparison: a field of `Summary`, its heading, the factor to its unit there, its decimals."""
+
+    field: str
+    heading: str
+    factor: float
+    decimals: int
+
+
+MEASURES = (
+    Measure("accuracy_last10", "Acc. last 10 (%)", 100, 2),
+    Measure("accuracy_best", "Acc. best (%)", 100, 2),
+    Measure("noise_rate_pearson", "Noise rate Pearson", 1, 3),
+    Measure("mislabel_accuracy", "Verdicts right (%)", 100, 2),
+    Measure("memorised_share", "Wrong labels learnt (%)", 100, 2),
+    Measure("bytes_up", "MB up per run", 1e-6, 2),
+    Measure("seconds", "Time (s)", 1, 1),
+)
+
+
+def percent(share: float | None, decimals: int = 1) -> str:
+    """A share as a percentage; a dash for none.
+
+    >>> percent(0.931), percent(None)
+    ('93.1%', '-')
+    """
+    return ABSENT if share is None else f"{100 * share:.{decimals}f}%"
+
+
+def number(value: float | None, decimals: int = 3) -> str:
+    """A number with fixed decimals; a dash for none.
+
+    >>> number(0.98765), number(None)
+    ('0.988', '-')
+    """
+    return ABSENT if value is None else f"{value:.{decimals}f}"
+
+
+def data_size(count: float) -> str:
+    """Bytes in decimal units.
+
+    >>> data_size(950), data_size(12_345_678), data_size(3.2e9)
+    ('950 bytes', '12.3 MB', '3.2 GB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, with hours and minutes where there are any.
+
+    >>> duration(4.26), duration(83), duration(7322)
+    ('4.3 s', '1 min 23 s', '2 h 2 min')
+    """
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def summary_table(summary: Summary) -> Table:
+    """The figures of one finished run, a row each, for the end of `fedgr-secure run`."""
+    title = f"{METHOD_NAMES.get(summary.method, summary.method)} on {summary.data}, seed {summary.seed}"
+    table = Table(title=escape(title), show_header=False, title_justify="left")
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    for what, value in (
+        ("Test accuracy, mean of the last 10 rounds", percent(summary.accuracy_last10)),
+        ("Test accuracy, best round", percent(summary.accuracy_best)),
+        ("Estimated against true noise rates, Pearson", number(summary.noise_rate_pearson)),
+        ("Clean-or-wrong verdicts that are right", percent(summary.mislabel_accuracy)),
+        ("Clean-or-wrong ranking, area under the ROC", number(summary.mislabel_auc)),
+        ("Wrong labels the model has memorised", percent(summary.memorised_share)),
+        ("Rounds", str(summary.rounds)),
+        ("Local trainings", str(summary.client_updates)),
+        ("Time", duration(summary.seconds)),
+        ("Sent by clients", data_size(summary.bytes_up)),
+        ("Sent by the server", data_size(summary.bytes_down)),
+    ):
+        table.add_row(what, value)
+    return table
+
+
+def compare_rows(rows: Mapping[str, Sequence[Summary]]) -> list[dict[str, Any]]:
+    """Each method over its seeds, as plain values in the units of `summary.json`.
+
+    A measure is `{"mean", "sd", "n"}`: the mean and sample standard deviation (null for one seed) over the n runs
+    in which it applies, or null when it applies in none.
+
+    Raises:
+        InputError: a method without a run.
+    """
+    return [_compare_row(name, summaries) for name, summaries in rows.items()]
+
+
+def _compare_row(name: str, summaries: Sequence[Summary]) -> dict[str, Any]:
+    require(len(summaries) > 0, f"compare: no run for {name!r}, allowed: at least one")
+    row: dict[str, Any] = {"method": name, "seeds": [summary.seed for summary in summaries]}
+    for measure in MEASURES:
+        values = [v for summary in summaries if (v := getattr(summary, measure.field)) is not None]
+        row[measure.field] = _spread(values) if values else None
+    return row
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | int | None]:
+    """Mean and sample standard deviation (divisor n - 1)."""
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "sd": spread, "n": len(values)}
+
+
+def _cell(measure: Measure, row: Mapping[str, Any]) -> str:
+    """`mean ± sd` in the measure's unit; says so when the measure applies in only some of the runs."""
+    value = row[measure.field]
+    if value is None:
+        return ABSENT
+    text = f"{measure.factor * value['mean']:.{measure.decimals}f}"
+    if value["sd"] is not None:
+        text += f" ± {measure.factor * value['sd']:.{measure.decimals}f}"
+    runs = len(row["seeds"])
+    return text if value["n"] == runs else f"{text} ({value['n']} of {runs} runs)"
+
+
+def compare_table(rows: Mapping[str, Sequence[Summary]]) -> Table:
+    """Methods side by side: mean ± sample standard deviation over seeds."""
+    title = "Mean ± sample standard deviation over seeds"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("Method", overflow="fold")
+    table.add_column("Runs", justify="right", min_width=4)
+    for measure in MEASURES:  # on a narrow terminal a heading breaks between words, never within one
+        longest = max(map(len, measure.heading.split()))
+        table.add_column(measure.heading, justify="right", min_width=max(6, longest))
+    for row in compare_rows(rows):
+        cells = [_cell(measure, row).replace("± ", "±") for measure in MEASURES]
+        table.add_row(escape(row["method"]), str(len(row["seeds"])), *cells)
+    return table
+
+
+def compare_markdown(rows: Mapping[str, Sequence[Summary]]) -> str:
+    """The comparison as a Markdown table, for `compare.md`."""
+    headings = ["Method", "Runs", *(measure.heading for measure in MEASURES)]
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
+    for row in compare_rows(rows):
+        cells = [_cell(measure, row) for measure in MEASURES]
+        lines.append([row["method"].replace("|", r"\|"), str(len(row["seeds"])), *cells])
+    table = "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return table + "\nMean ± sample standard deviation over seeds; one seed has no spread. 1 MB is 10^6 bytes.\n"
+
+
+def compare_csv(rows: Mapping[str, Sequence[Summary]]) -> str:
+    """The comparison as CSV in the units of `summary.json`: mean, sd and n per measure; empty where none applies."""
+    parts = ("mean", "sd", "n")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["method", "seeds", *(f"{m.field}_{part}" for m in MEASURES for part in parts)])
+    for row in compare_rows(rows):
+        values = [row[m.field] or dict.fromkeys(parts) for m in MEASURES]
+        seeds = " ".join(map(str, row["seeds"]))
+        writer.writerow([row["method"], seeds, *(value[part] for value in values for part in parts)])
+    return text.getvalue()

@@ -1,0 +1,1 @@
+"""Shipped configurations, as TOML files."""
