@@ -237,7 +237,7 @@ def read_toml(path: Path) -> Config:
         InputError: the file is missing, is not TOML, or holds a key or a value that is not allowed.
     """
     try:
-        table = tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"config file: {path} does not exist") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -266,16 +266,22 @@ def to_toml(config: Config) -> str:
     >>> print(to_toml(Config()).splitlines()[0])
     method = "fedgr"
     """
-    import json
-
     lines, tables = [], []
     for key, value in to_table(config).items():
         if isinstance(value, dict):
-            body = [f"{k} = {json.dumps(v)}" for k, v in value.items() if v is not None]
+            body = [f"{k} = {_toml(v)}" for k, v in value.items() if v is not None]
             tables.append("\n".join([f"\n[{key}]", *body]))
         else:
-            lines.append(f"{key} = {json.dumps(value)}")
+            lines.append(f"{key} = {_toml(value)}")
     return "\n".join(lines + tables) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """A plain value as TOML in ASCII: JSON, but for how TOML escapes other characters."""
+    import json
+
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isascii() and c != "\x7f" else f"\\U{ord(c):08x}" for c in text)
 
 
 def check(config: Config) -> Config:

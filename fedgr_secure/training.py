@@ -132,7 +132,7 @@ class Workbench:
         The last batch is kept however small; with BatchNorm a batch of one sample, which has no variance, is skipped.
 
         Raises:
-            DivergedError: the trained weights are not finite.
+            DivergedError: a loss is not finite, and `check` is on.
         """
         self.load(task.start)
         self.model.train()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import sys
 import types
 import typing
 from collections.abc import Iterator
@@ -52,7 +53,9 @@ def decode(hint: Any, value: Any, where: str, *, defaults: bool = False) -> Any:
 def _scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is Path and isinstance(value, str):
         return Path(value)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        largest = sys.float_info.max
+        require(-largest <= value <= largest, f"{where}: {_short(value)}, allowed: a finite number")
         return float(value)
     fits = isinstance(value, hint) and not (hint is int and isinstance(value, bool))
     require(fits, f"{where}: {_short(value)}, allowed: {hint.__name__}")

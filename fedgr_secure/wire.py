@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import types
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -47,15 +48,16 @@ def to_bytes(record: Any) -> bytes:
         elif isinstance(value, Mapping):
             plain[field.name] = {"arrays": list(value)}
             for key, array in value.items():
+                require_wire(isinstance(key, str), f"{field.name}: key {key!r}, allowed: strings")
                 tensors[f"{field.name}/{key}"] = np.ascontiguousarray(array).reshape(np.shape(array))
         else:
             nested = dataclasses.is_dataclass(value) and not isinstance(value, type)
             plain[field.name] = dataclasses.asdict(value) if nested else value
     try:
         header = json.dumps({"type": type(record).__name__, "fields": plain}, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        return save(tensors, {_HEADER: header})
+    except (SafetensorError, TypeError, ValueError) as error:
         raise WireError(f"{type(record).__name__} cannot be written: {error}") from None
-    return save(tensors, {_HEADER: header})
 
 
 def from_bytes(data: bytes, kinds: Iterable[type[Record]]) -> Record:
@@ -80,18 +82,35 @@ def _build(kind: type[Record], tensors: dict[str, Array], plain: dict[str, Any])
     expected = {field.name for field in dataclasses.fields(typing.cast(Any, kind))}
     values: dict[str, Any] = {}
     for field, value in plain.items():
-        if isinstance(value, dict) and set(value) == {"arrays"}:
-            values[field] = {key: _pop(tensors, f"{field}/{key}") for key in value["arrays"]}
-        elif field in expected:
-            values[field] = decode(hints[field], value, field)
+        require_wire(field in expected, f"{kind.__name__}: unknown field {field!r}, allowed: {sorted(expected)}")
+        holds = _container(hints[field])
+        if holds is dict and value is not None:
+            values[field] = _arrays(tensors, field, value)
         else:
-            raise WireError(f"{kind.__name__}: unknown field {field!r}, allowed: {sorted(expected)}")
-    values |= {field: tensors.pop(field) for field in list(tensors) if field in expected}
+            require_wire(holds is None or value is None, f"{field}: {type(value).__name__}, allowed: an array")
+            values[field] = decode(hints[field], value, field)
+    arrays = [field for field in tensors if field in expected - set(values) and _container(hints[field]) is np.ndarray]
+    values |= {field: tensors.pop(field) for field in arrays}
     require_wire(
         not tensors and set(values) == expected,
-        f"{kind.__name__}: fields {sorted(set(values) | set(tensors))}, allowed: exactly {sorted(expected)}",
+        f"{kind.__name__}: missing {sorted(expected - set(values))}, not allowed {sorted(tensors)}",
     )
     return kind(**values)
+
+
+def _container(hint: Any) -> Any:
+    """`np.ndarray` or `dict` where a field's type is that or optionally that; None for plain values."""
+    union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+    origins = {typing.get_origin(kind) for kind in (typing.get_args(hint) if union else (hint,))}
+    return next((kind for kind in (np.ndarray, dict) if kind in origins), None)
+
+
+def _arrays(tensors: dict[str, Array], field: str, value: Any) -> Weights:
+    """A dict field, from the list of its keys."""
+    keys = value["arrays"] if isinstance(value, dict) and set(value) == {"arrays"} else None
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise WireError(f"{field}: {type(value).__name__}, allowed: arrays by name")
+    return {key: _pop(tensors, f"{field}/{key}") for key in keys}
 
 
 def require_wire(condition: bool, message: str) -> None:
@@ -107,7 +126,7 @@ def _open(data: bytes) -> tuple[dict[str, Array], str, dict[str, Any]]:
         size = int.from_bytes(data[:8], "little")
         header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_HEADER])
         return tensors, str(header["type"]), dict(header["fields"])
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise WireError(f"not a record ({len(data)} bytes): {error}") from None
 
 

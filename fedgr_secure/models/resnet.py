@@ -45,6 +45,9 @@ def build_resnet(depth: Depth, spec: ImageSpec, *, norm: Norm, pretrained: Path 
     Raises:
         InputError: `pretrained` does not fit the model, or cannot be read.
     """
+    if pretrained is not None:
+        require(norm == "batch", f"norm: {norm}, allowed: batch with pretrained weights ({pretrained})")
+        require(spec.channels == 3, f"pretrained: {pretrained}, allowed: for 3 channels, not {spec.channels}")
     backbone = _backbone(depth, norm)
     if depth != "resnet50":
         _replace_stem(backbone, nn.Conv2d(spec.channels, 64, 3, padding=1, bias=False))
@@ -55,8 +58,6 @@ def build_resnet(depth: Depth, spec: ImageSpec, *, norm: Norm, pretrained: Path 
         if isinstance(module, nn.ReLU):
             module.inplace = False  # per-sample gradients (hooks, functorch) must not find overwritten inputs
     if pretrained is not None:
-        require(norm == "batch", f"norm: {norm}, allowed: batch with pretrained weights ({pretrained})")
-        require(spec.channels == 3, f"pretrained: {pretrained}, allowed: for 3 channels, not {spec.channels}")
         load_backbone(backbone, pretrained)
     return ResNetClassifier(backbone, classes=spec.classes)
 
