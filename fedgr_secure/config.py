@@ -82,12 +82,12 @@ class ViewConfig:
     """pixels of padding before the random crop (default: an eighth of the side)"""
     flip: bool | None = None
     """mirror at random (default: yes for natural images, no for digits)"""
-    randaugment_ops: int = 3
-    """random operations in a strong view"""
-    randaugment_magnitude: float = 1.0
-    """largest strength of an operation, as a share of the published range"""
-    cutout: float = 0.5
-    """largest side of the erased square, as a share of the image's side"""
+    randaugment_ops: int = 2
+    """random operations in a strong view (the paper: 3)"""
+    randaugment_magnitude: float = 0.5
+    """largest strength of an operation, as a share of the published range (the paper: 1)"""
+    cutout: float = 0.25
+    """largest side of the erased square, as a share of the image's side (the paper: 0.5)"""
     baseline_view: Literal["plain", "weak", "strong"] = "weak"
     """the view that methods without a view of their own (FedAvg, FedProx, central) train on"""
 
@@ -111,7 +111,7 @@ class TrainingConfig:
 
     local_epochs: int = 5
     batch_size: int = 32
-    lr: float = 0.05
+    lr: float = 0.1
     momentum: float = 0.5
     weight_decay: float = 5e-4
 
@@ -121,10 +121,10 @@ class FederationConfig:
     """Who takes part, and for how long."""
 
     clients: int = 20
-    cohort: int = 5
+    cohort: int = 10
     """clients per round"""
-    rounds: int = 60
-    warmup: int = 12
+    rounds: int = 40
+    warmup: int = 16
     """alpha: rounds on the given labels; until then clients are drawn without replacement"""
     runner: Literal["sequential", "debug"] = "sequential"
     """debug: every message passes through bytes, every number is checked, an error names client, round and stage"""

@@ -12,7 +12,7 @@ import tyro
 
 from fedgr_secure.app import presets
 from fedgr_secure.config import Config, Method
-from fedgr_secure.errors import DivergedError, InputError
+from fedgr_secure.errors import DivergedError, InputError, require
 
 
 @dataclass(frozen=True)
@@ -64,22 +64,26 @@ class Report:
 
 def parse(arguments: Sequence[str]) -> Run | Compare | Resume | Report:
     """Arguments to a command; a CONFIG right after `run` or `compare` gives the flags their defaults."""
-    base = Config()
+    base, loaded = Config(), None
     if len(arguments) > 1 and arguments[0] in ("run", "compare") and not arguments[1].startswith("-"):
-        base = presets.load(arguments[1])
+        base, loaded = presets.load(arguments[1]), arguments[1]
     kind = (
         Annotated[Run, _subcommand("run", Run, default=Run(config=base))]
         | Annotated[Compare, _subcommand("compare", Compare, default=Compare(config=base))]
         | Annotated[Resume, _subcommand("resume", Resume)]
         | Annotated[Report, _subcommand("report", Report)]
     )
-    return tyro.cli(
+    command: Run | Compare | Resume | Report = tyro.cli(
         kind,
         prog="fedgr-secure",
         description="Federated learning with wrong labels (FedGR), and what its messages give away.",
         args=list(arguments),
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
     )
+    if isinstance(command, Run | Compare):
+        given = command.config_file
+        require(given == loaded, f"config: {given}, allowed: right after the command, before every flag")
+    return command
 
 
 def _subcommand(name: str, kind: type, **default: Any) -> Any:

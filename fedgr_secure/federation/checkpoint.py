@@ -82,4 +82,5 @@ class Checkpoints:
         except CheckpointError:
             raise
         except (OSError, WireError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"checkpoint {self._commit}: cannot be read: {error!r}") from None
+            reason = f"{type(error).__name__}: {error}"
+            raise CheckpointError(f"checkpoint {self._commit}: cannot be read: {reason}") from None

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from fedgr_secure.config import Config, from_table, to_table
-from fedgr_secure.errors import require
+from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.files import write_atomic
 from fedgr_secure.records import ClientRecord, LossHistogram, RoundRecord, RoundTiming, Summary, to_json
 from fedgr_secure.typed import read_json, read_json_lines
@@ -67,18 +67,34 @@ class RunFolder:
         """Whether the run is complete."""
         return (self.path / "summary.json").exists()
 
+    def check_free(self, *, force: bool) -> None:
+        """Refuse a path at which no run can start; changes nothing.
+
+        Raises:
+            InputError: it holds a run and `force` is off, or it holds something else, which is never replaced.
+        """
+        if self.path.exists():
+            require(self.path.is_dir(), f"out: {self.path} is a file, allowed: a new or empty folder, or a run's folder")
+            run = (self.path / "manifest.json").exists()
+            require(
+                run or not any(self.path.iterdir()),
+                f"out: {self.path} exists and is not a run folder, allowed: a new or empty folder, or a run's folder",
+            )
+            require(force or not run, f"out: {self.path} holds a run already; --force replaces it")
+
     def create(self, *, force: bool) -> None:
         """Make the folder; with `force`, in place of a run that is there.
 
         Raises:
-            InputError: it exists and is not replaced, or it is not a run folder.
+            InputError: it exists and is not replaced, or it cannot be made.
         """
-        if self.path.exists():
-            run = (self.path / "manifest.json").exists()
-            require(run or not any(self.path.iterdir()), f"out: {self.path} exists and is not a run folder")
-            require(force or not run, f"out: {self.path} holds a run already; --force replaces it")
-            shutil.rmtree(self.path)
-        self.path.mkdir(parents=True)
+        self.check_free(force=force)
+        try:
+            if self.path.exists():
+                shutil.rmtree(self.path)
+            self.path.mkdir(parents=True)
+        except OSError as error:
+            raise InputError(f"out: {self.path} cannot be made: {error.strerror}") from None
 
     def write_manifest(
         self, config: Config, *, privacy: Iterable[PrivacyClaim], threads: int, parameters: int, fingerprint: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from fedgr_secure.data.federated import federate
 from fedgr_secure.data.sources import load_source
 from fedgr_secure.data.types import FederatedData
 from fedgr_secure.data.views import Views
-from fedgr_secure.errors import InputError, require
+from fedgr_secure.errors import DivergedError, InputError, require
 from fedgr_secure.federation.checkpoint import Checkpoints
 from fedgr_secure.federation.cohort import Cohort, draw_cohort
 from fedgr_secure.federation.evaluate import Evaluator
@@ -115,10 +116,15 @@ class Federation:
     def _measure(self, number: int, cohort: Cohort, mixture: Mixture | None) -> RoundRecord:
         weights, every = self.server.state.weights, self.config.output.memorised_every
         accuracy, loss = self.evaluator.test(weights)
+        clients = tuple(cohort.halves)
+        if not math.isfinite(loss):
+            raise DivergedError(
+                f"round {number}: the global model's test loss is {loss} after the updates of clients "
+                f"{', '.join(map(str, clients))}; a smaller --lr usually helps"
+            )
         last = number == self.config.federation.rounds - 1
         look = last or (every > 0 and number % every == 0)
         scores = self.evaluator.sieve_scores()
-        clients = tuple(cohort.halves)
         return RoundRecord(
             round=number,
             stage="warm-up" if number < self.config.federation.warmup else "main",
@@ -174,10 +180,7 @@ def run(config: Config, *, on_round: Iterable[OnRound] = ()) -> Result:
     """
     config = check(config)
     folder = RunFolder(config.output.out or default_folder(config))
-    require(
-        config.output.force or not folder.path.exists() or not any(folder.path.iterdir()),
-        f"out: {folder.path} exists already; --force replaces a run",
-    )
+    folder.check_free(force=config.output.force)
     federation = prepare(config, folder)
     folder.create(force=config.output.force)
     folder.write_manifest(
@@ -304,7 +307,7 @@ def prepare(config: Config, folder: RunFolder) -> Federation:
 
 def _device(name: str) -> str:
     try:
-        torch.empty(1, device=name)
+        torch.empty(1, device=name).cpu()
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device: {name} cannot be used: {str(error).splitlines()[0]}") from None
     return name

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from fedgr_secure.context import ClientHalf
+from fedgr_secure.errors import DivergedError
 from fedgr_secure.training import TrainingTask, Workbench
 from fedgr_secure.wire import from_bytes, to_bytes
 
@@ -55,6 +56,11 @@ class DebugRunner:
     def run(self, halves: Mapping[int, ClientHalf], messages: Mapping[int, Any], *, round: int) -> dict[int, Any]:
         """The reply of every client."""
         decoded = {client: from_bytes(to_bytes(message), self.messages) for client, message in messages.items()}
-        with torch.autograd.set_detect_anomaly(True):
-            replies = SequentialRunner(self.bench).run(halves, decoded, round=round)
+        try:
+            with torch.autograd.set_detect_anomaly(True):
+                replies = SequentialRunner(self.bench).run(halves, decoded, round=round)
+        except RuntimeError as error:
+            if "returned nan values" not in str(error):
+                raise
+            raise DivergedError("; ".join([str(error), *error.__notes__])) from error
         return {client: from_bytes(to_bytes(reply), self.messages) for client, reply in replies.items()}

@@ -20,7 +20,7 @@ _TO_ALL = "all"
 
 @dataclass(frozen=True)
 class ViewRecorder:
-    """Writes the view of a run: `view/round-0000012/NN-Type.up.CLIENT` and `.down.CLIENT` (or `.down.all`)."""
+    """Writes the view of a run: `view/round-0000012/Type.up.CLIENT` and `.down.CLIENT` (or `.down.all`)."""
 
     folder: Path | None
     level: Level = "off"

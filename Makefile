@@ -1,0 +1,21 @@
+PYTHON ?= python
+
+.PHONY: check lint types contracts test slow
+
+check: lint types contracts test
+
+lint:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+types:
+	$(PYTHON) -m mypy
+
+contracts:
+	lint-imports
+
+test:
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest
+
+slow:
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m slow

@@ -1,0 +1,129 @@
+"""What the benchmark scripts share: variants of a configuration, a resumable sweep, and a recorded table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedgr_secure.app.sweep import Cell, Outcome, cell_folder, sweep
+from fedgr_secure.app.tables import compare_markdown, compare_rows, compare_table, duration, percent
+from fedgr_secure.config import Config
+from fedgr_secure.errors import InputError
+from fedgr_secure.federation.folder import versions
+from fedgr_secure.records import Summary
+
+RESULTS = Path(__file__).parent / "results"
+
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "fedgr w/o sieve": {"sieve": False},
+    "fedgr w/o refine": {"refine": False},
+    "fedgr w/o distill": {"distill": False},
+    "fedgr w/o represent": {"represent": False},
+}
+"""FedGR's ablations by the names that METHOD gives to its parts."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every benchmark script takes."""
+
+    seeds: int = 1
+    """seeds per row, from 0"""
+    jobs: int = 2
+    """worker processes, one torch thread each"""
+    runs: Path = Path("runs/benchmarks")
+    """where the run folders go; complete ones are not run again"""
+    record: bool = field(default=True)
+    """write the table to benchmarks/results/"""
+
+
+def override(config: Config, changes: Mapping[str, Any]) -> Config:
+    """A configuration with some fields changed, by their flat names (as on the command line)."""
+    for name, value in changes.items():
+        if name in {f.name for f in dataclasses.fields(config)}:
+            config = dataclasses.replace(config, **{name: value})
+            continue
+        section = next(
+            (
+                s.name
+                for s in dataclasses.fields(config)
+                if dataclasses.is_dataclass(getattr(config, s.name))
+                and name in {f.name for f in dataclasses.fields(getattr(config, s.name))}
+            ),
+            None,
+        )
+        if section is None:
+            raise InputError(f"setting: {name} is not one of the configuration's")
+        config = dataclasses.replace(
+            config, **{section: dataclasses.replace(getattr(config, section), **{name: value})}
+        )
+    return config
+
+
+def run_table(
+    title: str, base: Config, variants: Mapping[str, Mapping[str, Any]], options: Options, *, notes: Sequence[str] = ()
+) -> dict[str, list[Summary]]:
+    """Run every variant over the seeds, print the table, and record it.
+
+    Args:
+        title: of the table; its slug names the run folders and the result files.
+        base: the configuration that the variants change.
+        variants: changes by row name.
+        options: seeds, jobs, folders.
+        notes: sentences that are recorded under the table.
+
+    Returns:
+        The summaries by row name; rows whose every run failed are left out.
+    """
+    console = Console()
+    root = options.runs / _slug(title)
+    cells = [
+        Cell(name, override(base, {**changes, "seed": seed, "out": cell_folder(root, name, seed)}))
+        for seed in range(options.seeds)
+        for name, changes in variants.items()
+    ]
+
+    def say(outcome: Outcome) -> None:
+        result = outcome.error if outcome.summary is None else _words(outcome.summary)
+        console.print(f"{title}: {outcome.cell.name}, seed {outcome.cell.config.seed}: {result}", highlight=False)
+
+    outcomes = sweep(cells, jobs=options.jobs, on_done=say)
+    rows = {name: [o.summary for o in outcomes if o.cell.name == name and o.summary] for name in variants}
+    rows = {name: summaries for name, summaries in rows.items() if summaries}
+    console.print(compare_table(rows))
+    if options.record:
+        failed = [f"{o.cell.name}, seed {o.cell.config.seed} failed: {o.error}" for o in outcomes if o.error]
+        write_result(title, compare_markdown(rows), compare_rows(rows), base, [*notes, *failed])
+    return rows
+
+
+def write_result(title: str, table: str, data: Any, base: Config, notes: Sequence[str]) -> None:
+    """Record a result as Markdown for people and JSON for scripts, with command, versions and date."""
+    RESULTS.mkdir(exist_ok=True)
+    module = f"benchmarks.{Path(sys.argv[0]).stem}"
+    command = f"python -m {module} {shlex.join(sys.argv[1:])}".strip()
+    found = versions()
+    date = datetime.now(UTC).date().isoformat()
+    lines = [f"# {title}", "", table, "", *[f"* {note}" for note in notes], ""]
+    lines += [f"Command: `{command}`  ", f"Date: {date}  ", "Versions: " + ", ".join(f"{k} {v}" for k, v in found.items())]
+    (RESULTS / f"{_slug(title)}.md").write_text("\n".join(lines) + "\n")
+    config = dataclasses.asdict(base)
+    record = {"title": title, "command": command, "date": date, "versions": found, "config": config, "rows": data}
+    (RESULTS / f"{_slug(title)}.json").write_text(json.dumps(record, indent=1, default=str) + "\n")
+
+
+def _words(summary: Summary) -> str:
+    return f"last-10 {percent(summary.accuracy_last10)}, {duration(summary.seconds)}"
+
+
+def _slug(title: str) -> str:
+    return "".join(c if c.isalnum() or c == "." else "-" for c in title.lower()).strip("-").replace("--", "-")

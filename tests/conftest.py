@@ -1,0 +1,83 @@
+"""What the tests share: one torch thread, and federations that run in a fraction of a second."""
+
+import dataclasses
+import os
+
+import pytest
+
+os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is first imported, also by child processes
+
+from fedgr_secure.config import Config
+
+TINY = {
+    "train_size": 120,
+    "test_size": 60,
+    "model": "mlp",
+    "width": 2,
+    "local_epochs": 1,
+    "clients": 4,
+    "cohort": 2,
+    "rounds": 4,
+    "warmup": 1,
+}
+
+
+def tiny_config(**changes):
+    """A small run; settings by field name, which are unique over all sections."""
+    settings, config = TINY | changes, Config()
+    for field in dataclasses.fields(Config):
+        section = getattr(config, field.name)
+        if dataclasses.is_dataclass(section):
+            names = {inner.name for inner in dataclasses.fields(section)} & settings.keys()
+            value = dataclasses.replace(section, **{name: settings.pop(name) for name in names})
+        else:
+            value = settings.pop(field.name, section)
+        config = dataclasses.replace(config, **{field.name: value})
+    assert not settings, f"no such setting: {settings}"
+    return config
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """`tiny(method="fedavg", rounds=2, ...)` is a small configuration."""
+    return tiny_config
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """`finished(rounds=2, ...)` is the `Result` of a small run; equal settings run once a session. Do not change it."""
+    results = {}
+
+    def result(**changes):
+        from fedgr_secure.federation.loop import run
+
+        key = repr(sorted(changes.items()))
+        if key not in results:
+            out = tmp_path_factory.mktemp("finished") / "run"
+            results[key] = run(tiny_config(out=out, **changes))
+        return results[key]
+
+    return result
+
+
+class Stop(Exception):
+    """Ends a run from inside, between two rounds."""
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """`stopped(after=2, ...)` is the folder of a small run that ended after that many rounds."""
+
+    def folder(*, after, out=None, **changes):
+        from fedgr_secure.federation.loop import run
+
+        def stop(record):
+            if record.round + 1 == after:
+                raise Stop
+
+        out = out or tmp_path / "stopped"
+        with pytest.raises(Stop):
+            run(tiny_config(out=out, **changes), on_round=[stop])
+        return out
+
+    return folder

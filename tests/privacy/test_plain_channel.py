@@ -1,0 +1,59 @@
+"""The plain channel: float32 losses in the clear, and nothing else."""
+
+import numpy as np
+import pytest
+
+from privacy.channels.plain import PlainProxies
+
+CHANNEL = PlainProxies()
+
+
+def test_encode_rounds_to_float32_and_rows_give_that_back():
+    losses = np.array([0.1, 2.5, 1e-9, 17.0])
+    upload = CHANNEL.encode(losses)
+    assert set(upload) == {"proxies"} and upload["proxies"].dtype == np.float32
+    rows = CHANNEL.rows(upload)
+    assert rows.dtype == np.float64
+    # float32 has a 24-bit significand: relative rounding of at most 2^-24
+    np.testing.assert_allclose(rows, losses, rtol=2.0**-24)
+    assert rows[1] == 2.5 and rows[0] != 0.1
+
+
+def test_the_pool_is_in_the_order_of_client_numbers():
+    uploads = {10: CHANNEL.encode(np.array([3.0])), 9: CHANNEL.encode(np.array([1.0, 2.0]))}
+    pooled = CHANNEL.pool(uploads).values
+    assert pooled.tolist() == [1.0, 2.0, 3.0] and pooled.dtype == np.float64
+
+
+def test_an_empty_pool_is_empty_and_non_finite_losses_pass_to_the_fit():
+    assert CHANNEL.pool({}).values.shape == (0,)
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(CHANNEL.pool({0: CHANNEL.encode(np.array([np.nan]))}).values).all()
+
+
+ONE = np.ones(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    "upload",
+    [
+        {},
+        {"losses": ONE},
+        {"proxies": ONE, "labels": ONE},
+        {"proxies": ONE.astype(np.float64)},
+        {"proxies": np.ones(2, np.int64)},
+        {"proxies": np.ones((2, 1), np.float32)},
+        {"proxies": np.array(1.0, np.float32)},
+    ],
+    ids=["nothing", "another name", "one more", "float64", "integers", "a matrix", "a scalar"],
+)
+def test_any_other_upload_is_refused(upload):
+    with pytest.raises(ValueError, match=r"upload: .*allowed: one float32 vector named proxies"):
+        CHANNEL.rows(upload)
+    with pytest.raises(ValueError, match="allowed: one float32 vector"):
+        CHANNEL.pool({0: {"proxies": ONE}, 1: upload})
+
+
+def test_the_claim_is_that_nothing_is_protected():
+    (claim,) = CHANNEL.claims()
+    assert (claim.subject, claim.channel, claim.epsilon, claim.mechanism) == ("loss proxies", "plain", None, None)
