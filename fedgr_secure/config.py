@@ -9,12 +9,30 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.typed import decode
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a number of the configuration may be; stands in the field's type."""
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+Share = Annotated[float, Bound("from 0 to 1", lambda x: 0 <= x <= 1)]
+BelowOne = Annotated[float, Bound("from 0 to below 1", lambda x: 0 <= x < 1)]
+Positive = Annotated[float, Bound("a finite number above 0", lambda x: 0 < x < math.inf)]
+FromZero = Annotated[float, Bound("a finite number from 0", lambda x: 0 <= x < math.inf)]
+Count = Annotated[int, Bound("a whole number from 1", lambda x: x >= 1)]
+Natural = Annotated[int, Bound("a whole number from 0", lambda x: x >= 0)]
+Side = Annotated[int, Bound("a whole number from 8", lambda x: x >= 8)]
 
 
 @dataclass(frozen=True)
@@ -29,13 +47,13 @@ class DataConfig:
     """the .npz file, or the folder that holds the images"""
     download: bool = False
     """fetch a torchvision data set into --path when it is not there"""
-    train_size: int | None = None
+    train_size: Count | None = None
     """use only this many training images, drawn at random, the same for every seed"""
-    test_size: int | None = None
+    test_size: Count | None = None
     """use only this many test images, drawn at random, the same for every seed"""
     given_labels: str = "y_train_noisy"
     """key of the npz file that holds the given, possibly wrong labels (used by --label-noise given)"""
-    image_size: int | None = None
+    image_size: Side | None = None
     """side to which images from a folder are resized (default: 32; clothing1m: 224)"""
 
 
@@ -45,11 +63,11 @@ class NoiseConfig:
 
     label_noise: Literal["none", "symmetric", "asymmetric", "mixed", "given"] = "symmetric"
     """symmetric: any other class; asymmetric: one fixed other class; mixed: a coin per client; given: from the data"""
-    phi: float = 1.0
+    phi: Share = 1.0
     """share of clients whose labels are noisy"""
-    rho_min: float = 0.2
+    rho_min: Share = 0.2
     """lowest noise rate of a noisy client"""
-    rho_max: float = 0.7
+    rho_max: Share = 0.7
     """highest noise rate of a noisy client; rates are uniform between the two"""
     client_draw: Literal["exact", "bernoulli"] = "exact"
     """exact: int(phi * clients) clients are noisy; bernoulli: each is noisy with probability phi"""
@@ -66,9 +84,9 @@ class PartitionConfig:
 
     partition: Literal["iid", "dirichlet", "file"] = "iid"
     """iid: equal shards; dirichlet: class shares per client from Dirichlet(alpha); file: a JSON list of index lists"""
-    dirichlet_alpha: float = 0.3
+    dirichlet_alpha: Positive = 0.3
     """concentration of the Dirichlet partition; small is skewed"""
-    min_samples: int = 10
+    min_samples: Count = 10
     """smallest client that the Dirichlet partition may make"""
     partition_file: Path | None = None
     """JSON: one list of training indices per client"""
@@ -78,15 +96,15 @@ class PartitionConfig:
 class ViewConfig:
     """Augmentation: the weak and the strong view of an image."""
 
-    crop_padding: int | None = None
+    crop_padding: Natural | None = None
     """pixels of padding before the random crop (default: an eighth of the side)"""
     flip: bool | None = None
     """mirror at random (default: yes for natural images, no for digits)"""
-    randaugment_ops: int = 2
+    randaugment_ops: Natural = 2
     """random operations in a strong view (the paper: 3)"""
-    randaugment_magnitude: float = 0.5
+    randaugment_magnitude: Share = 0.5
     """largest strength of an operation, as a share of the published range (the paper: 1)"""
-    cutout: float = 0.25
+    cutout: Share = 0.25
     """largest side of the erased square, as a share of the image's side (the paper: 0.5)"""
     baseline_view: Literal["plain", "weak", "strong"] = "weak"
     """the view that methods without a view of their own (FedAvg, FedProx, central) train on"""
@@ -99,7 +117,7 @@ class ModelConfig:
     model: Literal["cnn", "mlp", "resnet18", "resnet34", "resnet50"] = "cnn"
     norm: Literal["group", "batch"] = "group"
     """normalisation layer; group has no running statistics, so nothing but weights is averaged"""
-    width: int = 16
+    width: Count = 16
     """channels of the small CNN's first layer; hidden units of the MLP are 8 times this"""
     pretrained: Path | None = None
     """torchvision ImageNet weights of the ResNet-50 (a .pth file on disk)"""
@@ -109,22 +127,22 @@ class ModelConfig:
 class TrainingConfig:
     """Local training: SGD, a fresh optimiser each round (METHOD, 'Settings')."""
 
-    local_epochs: int = 5
-    batch_size: int = 32
-    lr: float = 0.1
-    momentum: float = 0.5
-    weight_decay: float = 5e-4
+    local_epochs: Count = 5
+    batch_size: Count = 32
+    lr: Positive = 0.1
+    momentum: BelowOne = 0.5
+    weight_decay: FromZero = 5e-4
 
 
 @dataclass(frozen=True)
 class FederationConfig:
     """Who takes part, and for how long."""
 
-    clients: int = 20
-    cohort: int = 10
+    clients: Count = 20
+    cohort: Count = 10
     """clients per round"""
-    rounds: int = 40
-    warmup: int = 16
+    rounds: Count = 40
+    warmup: Natural = 16
     """alpha: rounds on the given labels; until then clients are drawn without replacement"""
     runner: Literal["sequential", "debug"] = "sequential"
     """debug: every message passes through bytes, every number is checked, an error names client, round and stage"""
@@ -136,19 +154,19 @@ class FederationConfig:
 class FedGRConfig:
     """FedGR's settings and switches (METHOD, 'Settings' and 'Switches'); defaults are the paper's."""
 
-    beta: float = 0.8
+    beta: Share = 0.8
     """a client with an estimated noise rate r_k at or above this trains on pseudo-labels only"""
-    gamma_g: float = 0.9
+    gamma_g: Share = 0.9
     """how much of its own past the teacher keeps when the global model revises it"""
-    gamma_l: float = 0.99
+    gamma_l: Share = 0.99
     """the teacher's moving average over local steps"""
-    tau: float = 0.5
+    tau: Positive = 0.5
     """temperature of the distillation"""
-    lambda_b: float = 1.0
+    lambda_b: FromZero = 1.0
     """weight of the distillation term B_k"""
-    lambda_r: float = 0.1
+    lambda_r: FromZero = 0.1
     """weight of the representation term R_k"""
-    confidence: float = 0.9
+    confidence: Share = 0.9
     """a pseudo-label is kept only above this probability (strict)"""
     sieve: bool = True
     """off: each client fits its own mixture and uploads no proxy ('w/o FS')"""
@@ -180,7 +198,7 @@ class FedGRConfig:
 class FedProxConfig:
     """FedProx (Li et al. 2020)."""
 
-    mu: float = 0.1
+    mu: FromZero = 0.1
     """weight of the proximal term (mu/2) * ||w - w_g||^2"""
 
 
@@ -192,15 +210,15 @@ class OutputConfig:
     """the run folder (default: runs/METHOD-DATASET-sSEED)"""
     force: bool = False
     """replace an existing run folder"""
-    checkpoint_every: int = 10
+    checkpoint_every: Natural = 10
     """rounds between checkpoints, from which `fedgr-secure resume` continues; 0: none"""
     record_view: Literal["off", "uploads", "all"] = "off"
     """record what the server receives: everything but the clients' weights (uploads), or all of it"""
-    memorised_every: int = 10
+    memorised_every: Natural = 10
     """rounds between looks at how many wrong labels the global model has memorised; 0: only after the last"""
     device: str = "cpu"
     """torch device"""
-    threads: int | None = None
+    threads: Count | None = None
     """torch threads (default: torch's own choice)"""
 
 
@@ -217,7 +235,7 @@ class Config:
 
     method: Method = "fedgr"
     """central trains one model on the pooled data, one epoch a round"""
-    seed: int = 0
+    seed: Natural = 0
     data: DataConfig = field(default_factory=DataConfig)
     noise: NoiseConfig = field(default_factory=NoiseConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)
@@ -290,47 +308,11 @@ def check(config: Config) -> Config:
     Raises:
         InputError: naming the setting, its value and what is allowed.
     """
-    d, n, p, v = config.data, config.noise, config.partition, config.views
-    m, t, f, g, o = config.model, config.training, config.federation, config.fedgr, config.output
-    require(config.seed >= 0, f"seed: {config.seed}, allowed: a whole number from 0")
-    for owner, names in (
-        (n, ("phi", "rho_min", "rho_max")),
-        (v, ("cutout", "randaugment_magnitude")),
-        (g, ("beta", "gamma_g", "gamma_l", "confidence")),
-    ):
-        for name in names:
-            _within(name, getattr(owner, name), 0.0, 1.0)
+    _check_bounds(config)
+    d, n, p, f = config.data, config.noise, config.partition, config.federation
+    m, g = config.model, config.fedgr
     require(n.rho_min <= n.rho_max, f"rho_min: {n.rho_min}, allowed: at most rho_max = {n.rho_max}")
-    for name, number, least in (
-        ("clients", f.clients, 1),
-        ("cohort", f.cohort, 1),
-        ("rounds", f.rounds, 1),
-        ("warmup", f.warmup, 0),
-        ("local_epochs", t.local_epochs, 1),
-        ("batch_size", t.batch_size, 1),
-        ("width", m.width, 1),
-        ("min_samples", p.min_samples, 1),
-        ("randaugment_ops", v.randaugment_ops, 0),
-        ("checkpoint_every", o.checkpoint_every, 0),
-        ("memorised_every", o.memorised_every, 0),
-        ("train_size", d.train_size, 1),
-        ("test_size", d.test_size, 1),
-        ("image_size", d.image_size, 8),
-        ("crop_padding", v.crop_padding, 0),
-        ("threads", o.threads, 1),
-    ):
-        require(number is None or number >= least, f"{name}: {number}, allowed: a whole number from {least}")
     require(f.cohort <= f.clients, f"cohort: {f.cohort}, allowed: at most clients = {f.clients}")
-    for name, value in (("lr", t.lr), ("dirichlet_alpha", p.dirichlet_alpha), ("tau", g.tau)):
-        require(math.isfinite(value) and value > 0, f"{name}: {value}, allowed: a finite number above 0")
-    for name, value in (
-        ("weight_decay", t.weight_decay),
-        ("lambda_b", g.lambda_b),
-        ("lambda_r", g.lambda_r),
-        ("mu", config.fedprox.mu),
-    ):
-        require(math.isfinite(value) and value >= 0, f"{name}: {value}, allowed: a finite number from 0")
-    require(0 <= t.momentum < 1, f"momentum: {t.momentum}, allowed: from 0 to below 1")
     require(
         d.dataset == "digits" or d.path is not None,
         f"path: not given, but dataset {d.dataset} is read from disk: name its file or folder with --path",
@@ -350,5 +332,14 @@ def check(config: Config) -> Config:
     return config
 
 
-def _within(name: str, value: float, low: float, high: float) -> None:
-    require(low <= value <= high, f"{name}: {value}, allowed: from {low:g} to {high:g}")
+def _check_bounds(section: Any) -> None:
+    """Hold every number of a config dataclass against the `Bound` of its type."""
+    hints = get_type_hints(type(section), include_extras=True)
+    for field_ in dataclasses.fields(section):
+        value, hint = getattr(section, field_.name), hints[field_.name]
+        if dataclasses.is_dataclass(value):
+            _check_bounds(value)
+        for part in (hint, *get_args(hint)):
+            for bound in getattr(part, "__metadata__", ()):
+                if isinstance(bound, Bound) and value is not None:
+                    require(bound.holds(value), f"{field_.name}: {value}, allowed: {bound.words}")
