@@ -11,8 +11,9 @@ from pathlib import Path
 
 import tyro
 
-from benchmarks.common import Options, override, run_table
+from benchmarks.common import Options, run_table
 from fedgr_secure.app import presets
+from fedgr_secure.config import override
 
 
 @dataclass(frozen=True)

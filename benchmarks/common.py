@@ -16,8 +16,7 @@ from rich.console import Console
 
 from fedgr_secure.app.sweep import Cell, Outcome, cell_folder, sweep
 from fedgr_secure.app.tables import compare_markdown, compare_rows, compare_table, duration, percent
-from fedgr_secure.config import Config
-from fedgr_secure.errors import InputError
+from fedgr_secure.config import Config, override
 from fedgr_secure.federation.folder import versions
 from fedgr_secure.records import Summary
 
@@ -44,29 +43,6 @@ class Options:
     """where the run folders go; complete ones are not run again"""
     record: bool = field(default=True)
     """write the table to benchmarks/results/"""
-
-
-def override(config: Config, changes: Mapping[str, Any]) -> Config:
-    """A configuration with some fields changed, by their flat names (as on the command line)."""
-    for name, value in changes.items():
-        if name in {f.name for f in dataclasses.fields(config)}:
-            config = dataclasses.replace(config, **{name: value})
-            continue
-        section = next(
-            (
-                s.name
-                for s in dataclasses.fields(config)
-                if dataclasses.is_dataclass(getattr(config, s.name))
-                and name in {f.name for f in dataclasses.fields(getattr(config, s.name))}
-            ),
-            None,
-        )
-        if section is None:
-            raise InputError(f"setting: {name} is not one of the configuration's")
-        config = dataclasses.replace(
-            config, **{section: dataclasses.replace(getattr(config, section), **{name: value})}
-        )
-    return config
 
 
 def run_table(

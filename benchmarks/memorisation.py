@@ -10,8 +10,9 @@ from pathlib import Path
 
 import tyro
 
-from benchmarks.common import RESULTS, Options, override, run_table
+from benchmarks.common import RESULTS, Options, run_table
 from fedgr_secure.app import presets
+from fedgr_secure.config import override
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.records import RoundRecord
 

@@ -12,8 +12,9 @@ from typing import Literal
 
 import tyro
 
-from benchmarks.common import ABLATIONS, Options, override, run_table
+from benchmarks.common import ABLATIONS, Options, run_table
 from fedgr_secure.app import presets
+from fedgr_secure.config import override
 
 
 @dataclass(frozen=True)

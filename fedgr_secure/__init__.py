@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedgr_secure.config import Config
+from fedgr_secure.config import Config, override
 
 if TYPE_CHECKING:
     from fedgr_secure.federation.loop import Result, resume, run
@@ -35,6 +35,7 @@ __all__ = [
     "ServerView",
     "fit_mixture",
     "judge",
+    "override",
     "resume",
     "run",
 ]

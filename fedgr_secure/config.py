@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from fedgr_secure.errors import InputError, require
+from fedgr_secure.errors import InputError, nearest, require
 from fedgr_secure.typed import decode
 
 
@@ -267,6 +267,34 @@ def from_table(table: dict[str, Any], *, where: str) -> Config:
     """Build a configuration from nested plain values, checking every key and type; the rest keeps its default."""
     config: Config = decode(Config, table, where, defaults=True)
     return config
+
+
+def override(config: Config, changes: Mapping[str, Any]) -> Config:
+    """A configuration with some settings changed, by their flat names (as on the command line).
+
+    Raises:
+        InputError: a name is not a setting.
+
+    >>> override(Config(), {"rounds": 5, "seed": 3}).federation.rounds
+    5
+    """
+    left = dict(changes)
+    for part in dataclasses.fields(config):
+        value = getattr(config, part.name)
+        if part.name in left:
+            config = dataclasses.replace(config, **{part.name: left.pop(part.name)})
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            names = {inner.name for inner in dataclasses.fields(value)} & left.keys()
+            section: Any = dataclasses.replace(value, **{name: left.pop(name) for name in names})
+            config = dataclasses.replace(config, **{part.name: section})
+    known = [f.name for s in dataclasses.fields(config) for f in (s, *_inner(getattr(config, s.name)))]
+    for name in left:
+        raise InputError(f"setting: unknown name {name!r}{nearest(name, known)}")
+    return config
+
+
+def _inner(section: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(section) if dataclasses.is_dataclass(section) else ()
 
 
 def to_table(config: Any) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """What the tests share: one torch thread, and federations that run in a fraction of a second."""
 
-import dataclasses
 import os
 
 import pytest
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is first imported, also by child processes
 
-from fedgr_secure.config import Config
+from fedgr_secure.config import Config, override
 
 TINY = {
     "train_size": 120,
@@ -24,17 +23,7 @@ TINY = {
 
 def tiny_config(**changes):
     """A small run; settings by field name, which are unique over all sections."""
-    settings, config = TINY | changes, Config()
-    for field in dataclasses.fields(Config):
-        section = getattr(config, field.name)
-        if dataclasses.is_dataclass(section):
-            names = {inner.name for inner in dataclasses.fields(section)} & settings.keys()
-            value = dataclasses.replace(section, **{name: settings.pop(name) for name in names})
-        else:
-            value = settings.pop(field.name, section)
-        config = dataclasses.replace(config, **{field.name: value})
-    assert not settings, f"no such setting: {settings}"
-    return config
+    return override(Config(), TINY | changes)
 
 
 @pytest.fixture(scope="session")

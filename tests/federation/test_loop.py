@@ -204,8 +204,9 @@ def test_a_run_that_diverges_says_where_and_keeps_the_rounds_before(tiny, tmp_pa
 
 
 @pytest.mark.filterwarnings("ignore:Error detected in:UserWarning")
-@pytest.mark.parametrize("lr", [1e2, 1e4, 1e10, 1e30])
-@pytest.mark.parametrize("runner", ["sequential", "debug"])
+@pytest.mark.parametrize(
+    ("runner", "lr"), [("sequential", 1e6), ("sequential", 1e10), ("sequential", 1e30), ("debug", 1e10)]
+)
 def test_whatever_overflows_it_is_reported_as_divergence(tiny, tmp_path, runner, lr):
     """The update, the global model's test loss or, under debug, a gradient may be the first number to go."""
     with pytest.raises(DivergedError, match=r"round \d+"):
