@@ -281,7 +281,8 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
     left = dict(changes)
     for part in dataclasses.fields(config):
         value = getattr(config, part.name)
-        if part.name in left:
+        section_given = isinstance(left.get(part.name), type(value))
+        if part.name in left and (section_given or not dataclasses.is_dataclass(value)):
             config = dataclasses.replace(config, **{part.name: left.pop(part.name)})
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             names = {inner.name for inner in dataclasses.fields(value)} & left.keys()

@@ -126,7 +126,7 @@ def _open(data: bytes) -> tuple[dict[str, Array], str, dict[str, Any]]:
         size = int.from_bytes(data[:8], "little")
         header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_HEADER])
         return tensors, str(header["type"]), dict(header["fields"])
-    except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise WireError(f"not a record ({len(data)} bytes): {error}") from None
 
 

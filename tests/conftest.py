@@ -3,10 +3,14 @@
 import os
 
 import pytest
+from hypothesis import settings
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is first imported, also by child processes
 
 from fedgr_secure.config import Config, override
+
+settings.register_profile("slow machines", deadline=None)
+settings.load_profile("slow machines")
 
 TINY = {
     "train_size": 120,

@@ -1,5 +1,7 @@
 """The weighted average, and what must not be averaged."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -54,6 +56,17 @@ def test_sums_are_made_in_float64():
     values = [1e8, 1.0, 1.0, 1.0, -1e8]
     updates = {k: update(w=np.float32([v])) for k, v in enumerate(values)}
     assert average({"w": np.zeros(1, np.float32)}, updates)["w"][0] == pytest.approx(3 / 5)
+
+
+def test_clients_are_summed_in_the_order_of_their_numbers():
+    # (1e16 + 1) / 3 - 1e16 / 3 depends on the order of the sum even in float64
+    parts = {0: update(w=np.array([1e16])), 1: update(w=np.array([1.0])), 2: update(w=np.array([-1e16]))}
+    sums = {
+        order: average({"w": np.zeros(1)}, {client: parts[client] for client in order})["w"][0]
+        for order in itertools.permutations(parts)
+    }
+    assert len(set(sums.values())) == 1
+    assert sum(1e16 * sign / 3 for sign in (1, 1e-16, -1)) != sum(1e16 * sign / 3 for sign in (1, -1, 1e-16))
 
 
 def test_an_empty_cohort_keeps_the_model_and_no_update_is_changed():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny
+import tiny_client as tiny
 import torch
 
 from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX, ProximalObjective

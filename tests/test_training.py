@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny
+import tiny_client as tiny
 import torch
 import torch.nn.functional as F
 from torch import nn

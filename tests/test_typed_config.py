@@ -23,6 +23,7 @@ from fedgr_secure.config import (
     TrainingConfig,
     check,
     from_table,
+    override,
     read_toml,
     to_table,
     to_toml,
@@ -79,6 +80,14 @@ def test_toml_round_trip(tmp_path_factory, config):
     path = tmp_path_factory.mktemp("toml") / "run.toml"
     path.write_text(to_toml(config), encoding="ascii")
     assert read_toml(path) == config
+
+
+@pytest.mark.parametrize(
+    "text", ['quote"', "back\\slash", "line\nbreak", "\x7f", "\x85", "ünï", "\U0001f600", "\\ud83d"]
+)
+def test_toml_keeps_every_character(tmp_path, text):
+    config = Config(data=DataConfig(dataset="npz", path=Path(text), given_labels=text))
+    assert read(tmp_path, to_toml(config)) == config
 
 
 def test_a_table_that_leaves_everything_out_is_the_default():
@@ -138,6 +147,40 @@ def test_a_missing_file_or_one_that_is_not_text_is_refused(tmp_path):
         read_toml(tmp_path / "bytes.toml")
     with pytest.raises(InputError, match="cannot be read as TOML"):
         read_toml(tmp_path)
+
+
+# override
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("method", "fedavg"),
+        ("seed", 4),
+        ("lr", 0.3),
+        ("sieve", False),
+        ("mu", 0.7),
+        ("partition", "dirichlet"),
+        ("model", "mlp"),
+        ("out", Path("x")),
+    ],
+)
+def test_override_sets_one_setting_by_its_flat_name(name, value):
+    config = override(Config(), {name: value})
+    assert config == with_value(Config(), name, value) and config != Config()
+
+
+def test_override_sets_several_and_refuses_unknown_names():
+    config = override(Config(), {"rounds": 3, "warmup": 1, "tau": 0.25})
+    assert (config.federation.rounds, config.federation.warmup, config.fedgr.tau) == (3, 1, 0.25)
+    assert override(Config(), {}) == Config()
+    with pytest.raises(InputError, match=r"unknown name 'rouns' \(did you mean rounds\?\)"):
+        override(Config(), {"rouns": 3})
+
+
+def test_override_takes_a_whole_section():
+    section = NoiseConfig(rho_min=0.1)
+    assert override(Config(), {"noise": section}).noise is section
 
 
 # check

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny
+import tiny_client as tiny
 import torch
 from reference import slow_averages
 from sklearn.mixture import GaussianMixture
@@ -15,7 +15,7 @@ from fedgr_secure.messages import Update
 from fedgr_secure.method.client import FedGRClient, first_state, verdict_of
 from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.refine import NO_LABEL
-from fedgr_secure.method.sieve import Mixture, judge
+from fedgr_secure.method.sieve import Mixture, MixtureSettings, fit_mixture, judge
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.training import TrainingTask
 from fedgr_secure.wire import from_bytes, to_bytes
@@ -229,6 +229,19 @@ def test_the_client_decides_as_the_server_does():
     assert 0 < verdict.noise_rate < 1
     assert client.half.state.noise_rate == server.half.state.noise_rate
     np.testing.assert_allclose(own.columns["targets"], decided.columns["targets"], atol=1e-4)
+
+
+def test_its_own_mixture_has_twenty_iterations(monkeypatch):
+    settings = []
+
+    def spy(values, **arguments):
+        settings.append(arguments["settings"])
+        return fit_mixture(values, **arguments)
+
+    monkeypatch.setattr("fedgr_secure.method.client.fit_mixture", spy)
+    subject = Bench(sieve=False)
+    subject.revise(WARMUP, weights=subject.weights)
+    assert settings == [MixtureSettings(max_iter=20, tol=1e-2, reg_covar=5e-4)]
 
 
 def test_a_server_with_weights_and_no_verdict_makes_the_client_fit_its_own_mixture():

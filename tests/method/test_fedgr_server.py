@@ -11,6 +11,7 @@ from fedgr_secure.messages import Update
 from fedgr_secure.method.fedgr import FEDGR
 from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.server import FedGRServer, FedGRServerState
+from fedgr_secure.method.sieve import fit_mixture
 from fedgr_secure.randomness import Randomness
 from privacy.channels.plain import PlainProxies
 
@@ -82,6 +83,20 @@ def test_the_mixture_is_fitted_to_the_cohorts_uploads_alone(seed):
     mixture = server(seed=seed).round(4, FakeCohort(COHORT))
     means, _ = scikit(POOLED, 4, seed)
     np.testing.assert_allclose(mixture.means, means, rtol=1e-9)
+
+
+def test_every_round_has_a_seed_of_its_own(monkeypatch):
+    seeds = []
+
+    def spy(values, *, seed):
+        seeds.append(seed)
+        return fit_mixture(values, seed=seed)
+
+    monkeypatch.setattr("fedgr_secure.method.server.fit_mixture", spy)
+    for number in (0, 1, 0):
+        server().round(number, FakeCohort(COHORT))
+    assert seeds[0] == seeds[2] != seeds[1]
+    assert seeds[1] == Randomness(0).integer("mixture", round=1)
 
 
 def test_the_order_in_which_clients_reply_does_not_matter():
