@@ -1,1 +1,1 @@
-"""Scripts that produce the project's published tables. Run them from the checkout: `python -m benchmarks.NAME --help`."""
+"""Scripts that produce the project's published tables. From the checkout: `python -m benchmarks.NAME --help`."""

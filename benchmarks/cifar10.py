@@ -1,7 +1,7 @@
 """FedAvg, FedProx and FedGR on CIFAR-10 at CPU scale, with human label errors and with symmetric U(.2, .6).
 
-10,000 training images, a small CNN, 50 clients, 5 a round. The human errors are CIFAR-10N's (Wei et al. 2022), read from
-a key of the npz file.
+10,000 training images, a small CNN, 50 clients, 5 a round. The human errors are CIFAR-10N's (Wei et al. 2022), read
+from a key of the npz file.
 """
 
 from __future__ import annotations

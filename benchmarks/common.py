@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedgr_secure.app.sweep import Cell, Outcome, cell_folder, sweep
+from fedgr_secure.app.sweep import Cell, Outcome, cell_folder, slug, sweep
 from fedgr_secure.app.tables import compare_markdown, compare_rows, compare_table, duration, percent
 from fedgr_secure.config import Config, override
 from fedgr_secure.federation.folder import versions
@@ -61,7 +61,7 @@ def run_table(
         The summaries by row name; rows whose every run failed are left out.
     """
     console = Console()
-    root = options.runs / _slug(title)
+    root = options.runs / slug(title)
     cells = [
         Cell(name, override(base, {**changes, "seed": seed, "out": cell_folder(root, name, seed)}))
         for seed in range(options.seeds)
@@ -90,16 +90,13 @@ def write_result(title: str, table: str, data: Any, base: Config, notes: Sequenc
     found = versions()
     date = datetime.now(UTC).date().isoformat()
     lines = [f"# {title}", "", table, "", *[f"* {note}" for note in notes], ""]
-    lines += [f"Command: `{command}`  ", f"Date: {date}  ", "Versions: " + ", ".join(f"{k} {v}" for k, v in found.items())]
-    (RESULTS / f"{_slug(title)}.md").write_text("\n".join(lines) + "\n")
+    software = ", ".join(f"{name} {version}" for name, version in found.items())
+    lines += [f"Command: `{command}`  ", f"Date: {date}  ", f"Versions: {software}"]
+    (RESULTS / f"{slug(title)}.md").write_text("\n".join(lines) + "\n")
     config = dataclasses.asdict(base)
     record = {"title": title, "command": command, "date": date, "versions": found, "config": config, "rows": data}
-    (RESULTS / f"{_slug(title)}.json").write_text(json.dumps(record, indent=1, default=str) + "\n")
+    (RESULTS / f"{slug(title)}.json").write_text(json.dumps(record, indent=1, default=str) + "\n")
 
 
 def _words(summary: Summary) -> str:
     return f"last-10 {percent(summary.accuracy_last10)}, {duration(summary.seconds)}"
-
-
-def _slug(title: str) -> str:
-    return "".join(c if c.isalnum() or c == "." else "-" for c in title.lower()).strip("-").replace("--", "-")

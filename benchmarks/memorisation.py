@@ -12,6 +12,7 @@ import tyro
 
 from benchmarks.common import RESULTS, Options, run_table
 from fedgr_secure.app import presets
+from fedgr_secure.app.sweep import cell_folder, slug
 from fedgr_secure.config import override
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.records import RoundRecord
@@ -35,9 +36,9 @@ def main() -> None:
     variants = {"central": {"method": "central"}, "fedavg": {"method": "fedavg"}, "fedgr": {"method": "fedgr"}}
     title = "MNIST, memorised wrong labels"
     run_table(title, base, variants, options)
-    root = options.runs / "mnist-memorised-wrong-labels"
-    curves = {name: RunFolder(root / f"{name}-s0").rounds() for name in variants}
-    draw(curves, RESULTS / "mnist-memorised-wrong-labels.png")
+    root = options.runs / slug(title)
+    curves = {name: RunFolder(cell_folder(root, name, 0)).rounds() for name in variants}
+    draw(curves, RESULTS / f"{slug(title)}.png")
     for name, records in curves.items():
         print(f"{name}: memorised {records[-1].memorised_share:.3f}, most {max(map(share, records)):.3f}")
 

@@ -182,6 +182,10 @@ class FedGRConfig:
     """when decisions apply: the paper's text, or the authors' code"""
     mixture_data: Literal["cohort", "all_seen"] = "cohort"
     """what enters the mixture: this round's uploads, or the newest upload of every client seen so far"""
+    loss_cap: Positive | None = None
+    """each observed loss is capped at this many times ln(classes), the loss of a blind guess (the paper: no cap)"""
+    variances: Literal["free", "tied"] = "free"
+    """of the mixture's two components; tied resists the heavy tail that wrong labels grow late in training"""
     representation: Literal["cosine", "l2", "kl"] = "cosine"
     """the form of R_k"""
     represent_from: Literal["start", "warmup"] = "start"

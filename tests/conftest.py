@@ -37,6 +37,17 @@ def tiny():
 
 
 @pytest.fixture(scope="session")
+def tiny_flags():
+    """`tiny_flags(rounds=2, ...)` is the same as command-line flags; a setting that is None is left out."""
+
+    def flags(**changes):
+        settings = {name: value for name, value in (TINY | changes).items() if value is not None}
+        return [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+    return flags
+
+
+@pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """`finished(rounds=2, ...)` is the `Result` of a small run; equal settings run once a session. Do not change it."""
     results = {}

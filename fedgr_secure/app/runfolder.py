@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def read_run(path: Path) -> RunData:
     manifest, summary = folder.manifest(), folder.summary()
     torn = summary is None
     rounds = folder.rounds(torn=torn)
-    for earlier, later in zip(rounds, rounds[1:], strict=False):
+    for earlier, later in itertools.pairwise(rounds):
         require(
             earlier.round < later.round,
             f"{path / 'rounds.jsonl'}: round {later.round} after round {earlier.round}, allowed: rising rounds",

@@ -70,7 +70,7 @@ def sweep(
             for future in as_completed(waiting):
                 number = waiting[future]
                 try:
-                    outcomes[number] = future.result()
+                    outcomes[number] = dataclasses.replace(future.result(), cell=cells[number])
                 except BrokenProcessPool:
                     outcomes[number] = Outcome(cells[number], None, "its worker process was killed")
                 on_done(outcomes[number])
@@ -94,10 +94,20 @@ def _one_thread(cell: Cell) -> Cell:
     return dataclasses.replace(cell, config=dataclasses.replace(cell.config, output=output))
 
 
+def slug(text: str) -> str:
+    """A name as part of a path.
+
+    >>> slug("FedGR w/o sieve, U(.5, 1)")
+    'fedgr-wo-sieve-u.5-1'
+    """
+    words = "".join(c if c.isalnum() or c in ".-" else " " * (c not in "/()") for c in text.lower()).split()
+    return "-".join(words)
+
+
 def cell_folder(root: Path, name: str, seed: int) -> Path:
     """The folder of one cell.
 
     >>> cell_folder(Path("runs/compare"), "fedgr w/o sieve", 2).as_posix()
     'runs/compare/fedgr-wo-sieve-s2'
     """
-    return root / f"{name.replace('/', '').replace(' ', '-')}-s{seed}"
+    return root / f"{slug(name)}-s{seed}"

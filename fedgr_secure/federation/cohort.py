@@ -38,7 +38,7 @@ def draw_cohort(round: int, *, clients: int, size: int, warmup: int, randomness:
 
 @dataclass
 class Cohort:
-    """This round's clients. Everything that passes between them and the server is counted here, and recorded on request.
+    """This round's clients. What passes between them and the server is counted here, and recorded on request.
 
     Attributes:
         round: the round's number.

@@ -74,7 +74,7 @@ class RunFolder:
             InputError: it holds a run and `force` is off, or it holds something else, which is never replaced.
         """
         if self.path.exists():
-            require(self.path.is_dir(), f"out: {self.path} is a file, allowed: a new or empty folder, or a run's folder")
+            require(self.path.is_dir(), f"out: {self.path} is a file, allowed: a new or empty folder, or a run's")
             run = (self.path / "manifest.json").exists()
             require(
                 run or not any(self.path.iterdir()),

@@ -79,6 +79,8 @@ class FedGRClient:
 
     def _fold(self, prediction: Prediction) -> None:
         losses = prediction.losses(self._context.shard.labels)
+        if self._config.loss_cap is not None:
+            losses = np.minimum(losses, self._config.loss_cap * np.log(self._context.classes))
         mean = running_mean(self.state.mean_losses, self.state.observed, losses)
         self.state = replace(self.state, mean_losses=mean, observed=self.state.observed + 1)
 
@@ -113,7 +115,8 @@ class FedGRClient:
             seed = self._context.randomness.integer(
                 "client mixture", client=self._context.shard.client, round=message.round
             )
-            mixture = fit_mixture(self.state.mean_losses, seed=seed, settings=MixtureSettings(max_iter=20))
+            settings = MixtureSettings(max_iter=20, tied=self._config.variances == "tied")
+            mixture = fit_mixture(self.state.mean_losses, seed=seed, settings=settings)
             newest = judge(mixture, self.state.mean_losses)
         self.state = replace(self.state, q=newest.q, noise_rate=newest.noise_rate)
         return newest if self._config.decisions == "same_round" else applied

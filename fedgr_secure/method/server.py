@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedgr_secure.aggregate import average
 from fedgr_secure.context import AskCohort, ServerContext
 from fedgr_secure.method.messages import Observe, Proxies, Revise
-from fedgr_secure.method.sieve import Mixture, fit_mixture, judge
+from fedgr_secure.method.sieve import Mixture, MixtureSettings, fit_mixture, judge
 from fedgr_secure.wire import Weights
 from privacy.channels.plain import PlainProxies
 
@@ -54,7 +54,8 @@ class FedGRServer:
             self.state = FedGRServerState(self.state.weights, newest)
             uploads = {int(client): {"proxies": row} for client, row in newest.items()}
         seed = self._randomness.integer("mixture", round=number)
-        return fit_mixture(self._channel.pool(uploads).values, seed=seed)
+        settings = MixtureSettings(tied=self._config.variances == "tied")
+        return fit_mixture(self._channel.pool(uploads).values, seed=seed, settings=settings)
 
     def _verdicts(self, number: int, mixture: Mixture, proxies: Mapping[int, Proxies]) -> Revise | dict[int, Revise]:
         """The mixture's parameters to everyone, or q and r_k to each client alone, as published."""

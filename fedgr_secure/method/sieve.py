@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ class MixtureSettings:
     max_iter: int = 50
     tol: float = 1e-2
     reg_covar: float = 5e-4
+    tied: bool = False
+    """both components share one variance (not the paper's)"""
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,9 @@ def fit_mixture(proxies: Vector, *, seed: int, settings: MixtureSettings | None 
     """Fit the two-component mixture by scikit-learn's EM, or say why everything counts as clean.
 
     Non-finite proxies are left out. All-clean is the answer when fewer than four finite values remain, when they are
-    (nearly) constant, or when one Gaussian explains them as well: by Akaike's criterion, with both fits converged, since
-    the paper's tolerance stops the EM too early to compare likelihoods. (The stricter Bayesian criterion calls cohorts
-    of a thousand overlapping losses single-mode that separate well.)
+    (nearly) constant, or when one Gaussian explains them as well: by Akaike's criterion, with both fits converged,
+    since the paper's tolerance stops the EM too early to compare likelihoods. (The stricter Bayesian criterion calls
+    cohorts of a thousand overlapping losses single-mode that separate well.)
 
     Args:
         proxies: float64 (m,), nats.
@@ -111,7 +113,12 @@ def fit_mixture(proxies: Vector, *, seed: int, settings: MixtureSettings | None 
 
     def fit(components: int, how: MixtureSettings) -> GaussianMixture:
         return GaussianMixture(
-            components, max_iter=how.max_iter, tol=how.tol, reg_covar=how.reg_covar, random_state=seed
+            components,
+            covariance_type="tied" if how.tied else "full",
+            max_iter=how.max_iter,
+            tol=how.tol,
+            reg_covar=how.reg_covar,
+            random_state=seed,
         ).fit(column)
 
     with warnings.catch_warnings(record=True) as caught:
@@ -119,7 +126,7 @@ def fit_mixture(proxies: Vector, *, seed: int, settings: MixtureSettings | None 
         two = fit(2, settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        converged = MixtureSettings(max_iter=500, tol=1e-6, reg_covar=settings.reg_covar)
+        converged = replace(settings, max_iter=500, tol=1e-6)
         single_mode = fit(1, converged).aic(column) <= fit(2, converged).aic(column)
     if single_mode:
         return _all_clean(values, "one mode: a single Gaussian explains the losses as well (AIC)" + suffix)
@@ -128,7 +135,7 @@ def fit_mixture(proxies: Vector, *, seed: int, settings: MixtureSettings | None 
     unsettled = [str(w.message).split(".")[0] for w in caught if issubclass(w.category, ConvergenceWarning)]
     return Mixture(
         means=_pair(two.means_[order, 0]),
-        variances=_pair(two.covariances_[order, 0, 0]),
+        variances=_pair(np.broadcast_to(two.covariances_, (2, 1, 1))[order, 0, 0]),
         weights=_pair(weights),
         note="; ".join(unsettled) + suffix if unsettled else suffix.removeprefix("; ") or None,
     )

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -14,9 +13,26 @@ from fedgr_secure.config import Config, check, read_toml, to_toml
 from fedgr_secure.errors import InputError
 from fedgr_secure.federation.folder import RunFolder
 
-TINY = (
-    "--train-size 120 --test-size 60 --clients 4 --cohort 2 --rounds 4 --warmup 1 --local-epochs 1 --model mlp --width 2"
-).split()
+TINY = [
+    "--train-size",
+    "120",
+    "--test-size",
+    "60",
+    "--clients",
+    "4",
+    "--cohort",
+    "2",
+    "--rounds",
+    "4",
+    "--warmup",
+    "1",
+    "--local-epochs",
+    "1",
+    "--model",
+    "mlp",
+    "--width",
+    "2",
+]
 
 
 @pytest.fixture
@@ -78,9 +94,9 @@ NPZ = ["--dataset", "npz", "--path", "data.npz"]
         ({"y_train": np.zeros(40, int), "y_test": np.zeros(12, int)}, ["classes", "1", "at least 2"]),
     ],
 )
-def test_bad_arrays_are_refused_in_one_line(here, call, contents, named):
+def test_bad_arrays_are_refused_in_one_line(here, call, tiny_flags, contents, named):
     archive(**contents)
-    refused(here, call, ["run", *TINY[4:], *NPZ], named)
+    refused(here, call, ["run", *tiny_flags(train_size=None, test_size=None), *NPZ], named)
 
 
 def refused(here, call, arguments, named):
@@ -131,8 +147,8 @@ def refused(here, call, arguments, named):
         ("--image-size 16", ["image_size", "16", "folder"]),
     ],
 )
-def test_bad_settings_are_refused_in_one_line(here, call, flags, named):
-    refused(here, call, ["run", *TINY, *flags.split()], named)
+def test_bad_settings_are_refused_in_one_line(here, call, tiny_flags, flags, named):
+    refused(here, call, ["run", *tiny_flags(), *flags.split()], named)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +161,8 @@ def test_bad_settings_are_refused_in_one_line(here, call, flags, named):
         ("--rounds 0", ["rounds", "0", "whole number from 1"]),
     ],
 )
-def test_bad_comparisons_are_refused_before_any_run(here, call, flags, named):
-    refused(here, call, ["compare", *TINY, *flags.split()], named)
+def test_bad_comparisons_are_refused_before_any_run(here, call, tiny_flags, flags, named):
+    refused(here, call, ["compare", *tiny_flags(), *flags.split()], named)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +250,7 @@ def test_a_config_written_as_toml_reads_back_equal(tmp_path, tiny):
     assert read_toml(tmp_path / "a.toml") == config
 
 
-def test_folders_that_cannot_take_a_run_are_refused(here, call, stopped):
+def test_folders_that_cannot_take_a_run_are_refused(here, call, tiny_flags, stopped):
     (here / "thesis").mkdir()
     (here / "thesis" / "chapter1").write_text("precious")
     (here / "note").write_text("precious")
@@ -246,7 +262,7 @@ def test_folders_that_cannot_take_a_run_are_refused(here, call, stopped):
         (["--out", "note", "--force"], ["out", "note", "is a file"]),
         (["--out", "note/run"], ["out", "note/run"]),
     ):
-        refused(here, call, ["run", *TINY, *arguments], named)
+        refused(here, call, ["run", *tiny_flags(), *arguments], named)
     assert (here / "thesis" / "chapter1").read_text() == (here / "note").read_text() == "precious"
 
 
@@ -269,29 +285,28 @@ def test_folders_that_cannot_be_resumed_or_reported_are_refused(here, call, stop
     assert "is complete; nothing to resume" in err
 
 
-def test_a_run_from_end_to_end_and_its_report_again(here, call):
-    code, out, err = call("run", *TINY, "--json", "--out", "mine")
+def test_a_run_from_end_to_end_and_its_report_again(here, call, tiny_flags, monkeypatch):
+    drawn = []
+    with monkeypatch.context() as patch:  # figures take seconds: drawn once, by the report
+        patch.setattr(commands, "write_figures", lambda run, folder: drawn.append((run.summary.rounds, folder.name)))
+        code, out, err = call("run", *tiny_flags(), "--json", "--out", "mine")
     assert (code, err) == (0, "")
     summary = json.loads(out)
     assert summary == json.loads((here / "mine" / "summary.json").read_text())
     assert (summary["method"], summary["rounds"], summary["client_updates"]) == ("fedgr", 4, 8)
     assert 0 <= summary["accuracy_last10"] <= summary["accuracy_best"] <= 1
-    figures = sorted(path.name for path in (here / "mine" / "figures").iterdir())
-    assert figures
-    page = (here / "mine" / "report.html").read_text()
-    assert "fedgr" in page
+    assert drawn == [(4, "mine")]
+    assert "FedGR" in (here / "mine" / "report.html").read_text()
     (here / "mine" / "report.html").unlink()
-    for name in figures:
-        (here / "mine" / "figures" / name).unlink()
     code, out, _ = call("report", "mine")
     assert code == 0
     assert "mine/report.html" in out.replace("\n", "")
-    assert (here / "mine" / "report.html").read_text() == page
-    assert sorted(path.name for path in (here / "mine" / "figures").iterdir()) == figures
+    assert "FedGR" in (here / "mine" / "report.html").read_text()
+    assert {path.suffix for path in (here / "mine" / "figures").iterdir()} == {".png"}
 
 
-def test_a_run_for_people_says_where_it_left_things(here, call, no_figures):
-    code, out, err = call("run", *TINY, "--method", "fedavg", "--seed", "3")
+def test_a_run_for_people_says_where_it_left_things(here, call, tiny_flags, no_figures):
+    code, out, err = call("run", *tiny_flags(), "--method", "fedavg", "--seed", "3")
     assert (code, err) == (0, "")
     assert "runs/fedavg-digits-s3" in out.replace("\n", "")
     assert "FedAvg on digits, seed 3" in out
@@ -306,8 +321,8 @@ def test_a_stopped_run_is_resumed(here, call, stopped, finished, no_figures):
     assert again == wanted
 
 
-def test_a_diverging_run_exits_with_one_names_who_and_keeps_its_rounds(here, call):
-    code, out, err = call("run", *TINY, "--rounds", "20", "--lr", "1e6", "--json", "--out", "run")
+def test_a_diverging_run_exits_with_one_names_who_and_keeps_its_rounds(here, call, tiny_flags):
+    code, out, err = call("run", *tiny_flags(), "--rounds", "20", "--lr", "1e6", "--json", "--out", "run")
     assert (code, out) == (1, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
@@ -346,15 +361,14 @@ def cpu_seconds():
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["compare", "--help"]], ids=" ".join)
 def test_help_imports_nothing_heavy_and_is_quick(arguments, record_property):
-    """0.5 s of CPU on a plain machine; torch alone would take several. The best of three, since machines are shared."""
+    """About 0.4 s of CPU on a quiet machine; torch alone takes several. The best of three, as machines are shared."""
     spent = []
-    while len(spent) < 3 and min(spent, default=1) > 0.5:
+    while len(spent) < 3 and min(spent, default=1) > 0.75:
         before = cpu_seconds()
         done = subprocess.run([sys.executable, "-c", HELP, *arguments], capture_output=True, text=True, check=True)
         spent.append(cpu_seconds() - before)
         assert done.stderr.split()[0] == "0"
         assert not {"torch", "sklearn", "matplotlib", "torchvision"} & set(done.stderr.split())
         assert "--rounds" in done.stdout or {"run", "compare", "resume", "report"} <= set(done.stdout.split())
-        time.sleep(0)
     record_property("cpu_seconds", min(spent))
-    assert min(spent) < 0.9
+    assert min(spent) <= 0.75

@@ -14,18 +14,37 @@ from fedgr_secure.app.sweep import Cell, cell_folder, sweep
 from fedgr_secure.errors import InputError
 from fedgr_secure.federation import loop
 
-TINY = (
-    "--train-size 120 --test-size 60 --clients 4 --cohort 2 --rounds 2 --warmup 1 --local-epochs 1 --model mlp --width 2"
-).split()
+TINY = [
+    "--train-size",
+    "120",
+    "--test-size",
+    "60",
+    "--clients",
+    "4",
+    "--cohort",
+    "2",
+    "--rounds",
+    "2",
+    "--warmup",
+    "1",
+    "--local-epochs",
+    "1",
+    "--model",
+    "mlp",
+    "--width",
+    "2",
+]
 
 
 @pytest.fixture
-def compare(capsys, tmp_path):
+def compare(capsys, tiny_flags, tmp_path):
     """`compare(flags)` is the exit code, what was printed as JSON and the words on standard error."""
 
     def run(*flags):
         with pytest.raises(SystemExit) as ended:
-            cli.main(["compare", *TINY, "--jobs", "1", "--json", "--out", str(tmp_path / "all"), *flags])
+            cli.main(
+                ["compare", *tiny_flags(rounds=2), "--jobs", "1", "--json", "--out", str(tmp_path / "all"), *flags]
+            )
         out, err = capsys.readouterr()
         return ended.value.code, json.loads(out), " ".join(err.split())
 
@@ -128,12 +147,11 @@ def test_cells_of_a_seed_and_a_name_have_folders_of_their_own():
 
 @pytest.mark.slow
 def test_worker_processes_give_the_same_results_and_a_killed_one_is_reported(tiny, finished, tmp_path):
+    others = set(multiprocessing.active_children())
+
     def kill_workers(outcome):
-        if outcome.cell.name == "last":
-            return
-        for child in multiprocessing.active_children():
-            if child.name.startswith("SpawnProcess"):
-                os.kill(child.pid, signal.SIGKILL)
+        for child in set(multiprocessing.active_children()) - others:
+            os.kill(child.pid, signal.SIGKILL)
 
     ended = []
     cells = [Cell(f"fedavg {seed}", tiny(method="fedavg", seed=seed, out=tmp_path / str(seed))) for seed in (0, 1)]
@@ -148,4 +166,4 @@ def test_worker_processes_give_the_same_results_and_a_killed_one_is_reported(tin
     outcomes = sweep([short, *long], jobs=2, on_done=kill_workers)
     assert outcomes[0].summary is not None
     assert [outcome.error for outcome in outcomes[1:]] == ["its worker process was killed"] * 2
-    assert loop.RunFolder(tmp_path / "long0").rounds()  # and can be resumed
+    assert not any((tmp_path / f"long{i}" / "summary.json").exists() for i in range(2))

@@ -45,9 +45,7 @@ def evaluator(given, true, pixels):
 @pytest.fixture
 def two_clients():
     """Client 0: one of four labels wrong; client 1: one of two."""
-    return evaluator(
-        given=[[0, 1, 1, 0], [0, 1]], true=[[0, 1, 0, 0], [1, 1]], pixels=[[0, 9, 9, 0], [9, 9]]
-    )
+    return evaluator(given=[[0, 1, 1, 0], [0, 1]], true=[[0, 1, 0, 0], [1, 1]], pixels=[[0, 9, 9, 0], [9, 9]])
 
 
 WEIGHTS = {"threshold": np.float32(5)}

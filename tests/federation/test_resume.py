@@ -32,7 +32,7 @@ def uninterrupted(finished):
 def processes():
     """Processes that share nothing with this one; what they import is imported once for all."""
     context = multiprocessing.get_context("forkserver")
-    slow_imports = ["torch._dynamo", "sklearn.datasets", "sklearn.mixture", "sklearn.model_selection", "pytest"]
+    slow_imports = ["torch._dynamo", "sklearn.datasets", "sklearn.mixture", "sklearn.model_selection"]
     context.set_forkserver_preload(["fedgr_secure.app.commands", "fedgr_secure.federation.loop", *slow_imports])
     return context
 
@@ -57,16 +57,6 @@ def kill_in_mid_run(processes, arguments, folder, *, after):
     return lines(folder)
 
 
-def flags(config):
-    data, federation = config.data, config.federation
-    return (
-        f"--train-size {data.train_size} --test-size {data.test_size} --clients {federation.clients} "
-        f"--cohort {federation.cohort} --rounds {federation.rounds} --warmup {federation.warmup} "
-        f"--local-epochs {config.training.local_epochs} --model {config.model.model} --width {config.model.width} "
-        f"--memorised-every {config.output.memorised_every} --json"
-    ).split()
-
-
 @pytest.mark.parametrize(
     ("extra", "earliest", "latest", "checkpoints"),
     [
@@ -77,10 +67,10 @@ def flags(config):
     ids=["memory", "disk", "disk, before the first checkpoint"],
 )
 def test_a_killed_run_resumes_to_the_same_bytes(
-    processes, uninterrupted, tiny, tmp_path, extra, earliest, latest, checkpoints
+    processes, uninterrupted, tiny_flags, tmp_path, extra, earliest, latest, checkpoints
 ):
     folder, after = tmp_path / "run", random.randint(earliest, latest)
-    did = kill_in_mid_run(processes, flags(tiny(**LONG)) + extra.split(), folder, after=after)
+    did = kill_in_mid_run(processes, [*tiny_flags(**LONG), *extra.split()], folder, after=after)
     done = rounds_done(folder)
     assert (0 < done <= did) if checkpoints else done == 0
     result = resume(folder)
@@ -90,18 +80,18 @@ def test_a_killed_run_resumes_to_the_same_bytes(
         assert ServerView(folder / "view", METHODS["fedgr"].messages).rounds() == list(range(18))
 
 
-def test_a_run_resumed_twice_is_still_the_same(stopped, uninterrupted):
-    folder = stopped(after=5, checkpoint_every=2, store="disk", **LONG)
+def test_a_run_resumed_twice_is_still_the_same(stopped, finished):
+    folder = stopped(after=1, checkpoint_every=1, store="disk")
 
     def stop(record):
-        if record.round == 12:
+        if record.round == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         resume(folder, on_round=[stop])
-    assert rounds_done(folder) == 12
+    assert rounds_done(folder) == 3
     resume(folder)
-    assert same_files(folder, uninterrupted.folder)
+    assert same_files(folder, finished().folder)
 
 
 def test_without_checkpoints_a_resume_starts_over(stopped, finished):
@@ -122,9 +112,9 @@ def test_methods_without_client_state_resume(stopped, finished, method):
 
 @pytest.mark.parametrize("changes", [{"mixture_data": "all_seen"}, {"decisions": "next_participation"}], ids=str)
 def test_state_that_outlives_rounds_is_in_the_checkpoint(stopped, finished, changes):
-    folder = stopped(after=4, checkpoint_every=3, rounds=6, **changes)
+    folder = stopped(after=3, checkpoint_every=2, **changes)
     resume(folder)
-    assert same_files(folder, finished(rounds=6, **changes).folder)
+    assert same_files(folder, finished(**changes).folder)
 
 
 def test_a_run_stopped_after_its_last_round_only_lacks_the_summary(stopped, finished):
