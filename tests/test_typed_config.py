@@ -225,7 +225,7 @@ RULES = [
     *((name, n - 1, f"{name}: {n - 1}, allowed: a whole number from {n}") for name, n in LEAST.items()),
     *(
         (name, value, f"{name}: {value}, allowed: a finite number above 0")
-        for name in ("lr", "dirichlet_alpha", "tau")
+        for name in ("lr", "dirichlet_alpha", "tau", "loss_cap")
         for value in (0.0, -1.0, math.inf, math.nan)
     ),
     *(

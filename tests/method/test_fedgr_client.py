@@ -92,6 +92,18 @@ def test_later_observations_are_folded_into_the_mean():
     assert (again.state.participations, again.state.observed) == (2, 2)
 
 
+def test_a_cap_cuts_each_observed_loss_before_the_mean():
+    # loss_cap = 0.5 caps at half a blind guess among three classes, 0.5 log 3 nats
+    subject = Bench(loss_cap=0.5)
+    subject.observe(0)
+    first, subject.weights = losses(subject), tiny.shifted(subject.weights, 1.0)
+    cap = 0.5 * np.log(3)
+    assert (first > cap).any() and (first < cap).any()
+    subject.observe(1)
+    expected = (np.minimum(first, cap) + np.minimum(losses(subject), cap)) / 2
+    np.testing.assert_allclose(subject.half.state.mean_losses, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_revise_before_observe_and_without_weights_is_an_error():
     with pytest.raises(ValueError, match="before Observe"):
         Bench().revise(0)
@@ -231,7 +243,8 @@ def test_the_client_decides_as_the_server_does():
     np.testing.assert_allclose(own.columns["targets"], decided.columns["targets"], atol=1e-4)
 
 
-def test_its_own_mixture_has_twenty_iterations(monkeypatch):
+@pytest.mark.parametrize("variances", ["free", "tied"])
+def test_its_own_mixture_has_twenty_iterations(monkeypatch, variances):
     settings = []
 
     def spy(values, **arguments):
@@ -239,9 +252,9 @@ def test_its_own_mixture_has_twenty_iterations(monkeypatch):
         return fit_mixture(values, **arguments)
 
     monkeypatch.setattr("fedgr_secure.method.client.fit_mixture", spy)
-    subject = Bench(sieve=False)
+    subject = Bench(sieve=False, variances=variances)
     subject.revise(WARMUP, weights=subject.weights)
-    assert settings == [MixtureSettings(max_iter=20, tol=1e-2, reg_covar=5e-4)]
+    assert settings == [MixtureSettings(max_iter=20, tol=1e-2, reg_covar=5e-4, tied=variances == "tied")]
 
 
 def test_a_server_with_weights_and_no_verdict_makes_the_client_fit_its_own_mixture():

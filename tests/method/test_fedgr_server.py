@@ -78,6 +78,11 @@ def test_the_next_round_starts_from_the_average():
     assert cohort.asked[2].weights["w"].tolist() == [4.5, 4.5]
 
 
+def test_tied_variances_reach_the_fit():
+    free, tied = (server(variances=variances).round(0, FakeCohort(COHORT)) for variances in ("free", "tied"))
+    assert free.variances[0] != free.variances[1] and tied.variances[0] == tied.variances[1]
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_mixture_is_fitted_to_the_cohorts_uploads_alone(seed):
     mixture = server(seed=seed).round(4, FakeCohort(COHORT))
@@ -88,9 +93,9 @@ def test_the_mixture_is_fitted_to_the_cohorts_uploads_alone(seed):
 def test_every_round_has_a_seed_of_its_own(monkeypatch):
     seeds = []
 
-    def spy(values, *, seed):
+    def spy(values, *, seed, settings):
         seeds.append(seed)
-        return fit_mixture(values, seed=seed)
+        return fit_mixture(values, seed=seed, settings=settings)
 
     monkeypatch.setattr("fedgr_secure.method.server.fit_mixture", spy)
     for number in (0, 1, 0):

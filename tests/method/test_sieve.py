@@ -115,7 +115,7 @@ def test_the_fit_is_scikit_learns(seed, max_iter):
 
 
 def test_the_defaults_are_the_papers():
-    assert MixtureSettings() == MixtureSettings(max_iter=50, tol=1e-2, reg_covar=5e-4)
+    assert MixtureSettings() == MixtureSettings(max_iter=50, tol=1e-2, reg_covar=5e-4, tied=False)
 
 
 def test_separated_losses_get_the_right_verdicts():
