@@ -56,13 +56,14 @@ def mixtures(draw):
     return Mixture(tuple(means), variances, (share, 1 - share), draw(st.booleans()), draw(st.none() | st.text()))
 
 
+SHARES = arrays.arrays(np.float64, st.integers(0, 6), elements=st.floats(0, 1))
 RECORDS = {
     Train: st.builds(Train, ROUNDS, weights()),
     Update: st.builds(Update, ROUNDS, st.integers(1, 10**6), weights()),
     Observe: st.builds(Observe, ROUNDS, weights()),
     Proxies: st.builds(Proxies, ROUNDS, weights()),
     Revise: st.builds(
-        Revise, ROUNDS, st.none() | weights(), st.none() | mixtures(), st.none() | any_array(), st.none() | FINITE
+        Revise, ROUNDS, st.none() | weights(), st.none() | mixtures(), st.none() | SHARES, st.none() | st.floats(0, 1)
     ),
     FedGRState: st.builds(
         FedGRState,

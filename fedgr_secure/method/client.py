@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from fedgr_secure.context import ClientContext
+from fedgr_secure.errors import InputError
 from fedgr_secure.messages import Update
 from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.objective import FedGRObjective
-from fedgr_secure.method.proxies import running_mean
+from fedgr_secure.method.proxies import LARGEST_LOSS, cap_losses, running_mean
 from fedgr_secure.method.refine import NO_LABEL, clean_targets, one_hot, refined_targets, update_pseudo_labels
 from fedgr_secure.method.sieve import MixtureSettings, Verdict, fit_mixture, judge
 from fedgr_secure.method.teacher import MovingAverage, revise
@@ -78,9 +79,11 @@ class FedGRClient:
         self.state = replace(self.state, participations=self.state.participations + 1)
 
     def _fold(self, prediction: Prediction) -> None:
-        losses = prediction.losses(self._context.shard.labels)
-        if self._config.loss_cap is not None:
-            losses = np.minimum(losses, self._config.loss_cap * np.log(self._context.classes))
+        cap = self._config.loss_cap
+        losses = cap_losses(
+            prediction.losses(self._context.shard.labels),
+            LARGEST_LOSS if cap is None else cap * float(np.log(self._context.classes)),
+        )
         mean = running_mean(self.state.mean_losses, self.state.observed, losses)
         self.state = replace(self.state, mean_losses=mean, observed=self.state.observed + 1)
 
@@ -96,8 +99,8 @@ class FedGRClient:
         seen = self._context.bench.predict(self._global, images, view="weak", draw=draw)
         targets = self._given_targets() if warm else self._refine(seen, verdict)
         columns = {"targets": torch.from_numpy(targets)}
-        teacher = self._revise_teacher(warm, verdict)
-        if self._distills(warm):
+        teacher = self._revise_teacher(verdict) if self._keeps_teacher(warm) else None
+        if teacher is not None and self._distills(warm):
             draw.set_state(draw_state)
             columns["teacher_logits"] = self._context.bench.predict(teacher, images, view="weak", draw=draw).logits
         if self._represents(warm):
@@ -108,6 +111,8 @@ class FedGRClient:
         """q and r_k that apply now; the newest ones are kept for the next participation."""
         applied = Verdict(self.state.q, self.state.noise_rate)
         if message.q is not None and message.noise_rate is not None:
+            if len(message.q) != len(self.state.q):
+                raise InputError(f"Revise: q for {len(message.q)} samples, allowed: {len(self.state.q)}")
             newest = Verdict(message.q, message.noise_rate)
         elif message.mixture is not None:
             newest = judge(message.mixture, self.state.mean_losses)
@@ -135,14 +140,17 @@ class FedGRClient:
             given, pseudo, verdict.q, noise_rate=verdict.noise_rate, beta=config.beta, classes=classes
         )
 
-    def _revise_teacher(self, warm: bool, verdict: Verdict) -> Weights:
+    def _keeps_teacher(self, warm: bool) -> bool:
+        """Until the warm-up ends there is none, unless it is to have its own history from the start."""
+        return self._config.distill and not (warm and self._config.teacher_before_warmup == "global")
+
+    def _revise_teacher(self, verdict: Verdict) -> Weights:
         """Step 4 at m = 0."""
         assert self._global is not None
         few = np.mean(self.state.pseudo_labels != NO_LABEL) < 0.5
-        reset = self._config.reset_teacher and not warm and verdict.noise_rate >= self._config.beta and few
-        if reset or (warm and self._config.teacher_before_warmup == "global"):
-            return dict(self._global)
-        return revise(self.state.teacher or None, self._global, self._config.gamma_g)
+        reset = self._config.reset_teacher and verdict.noise_rate >= self._config.beta and few
+        past = None if reset else self.state.teacher or None
+        return revise(past, self._global, self._config.gamma_g)
 
     def _distills(self, warm: bool) -> bool:
         return self._config.distill and self._config.lambda_b > 0 and not warm
@@ -152,12 +160,16 @@ class FedGRClient:
         return self._config.represent and self._config.lambda_r > 0 and active
 
     def _task(
-        self, round: int, images: NDArray[np.uint8], columns: dict[str, torch.Tensor], teacher: Weights, warm: bool
+        self,
+        round: int,
+        images: NDArray[np.uint8],
+        columns: dict[str, torch.Tensor],
+        teacher: Weights | None,
+        warm: bool,
     ) -> TrainingTask:
         """Step 5, with the teacher's moving average (step 4, m >= 1) after every local step."""
         config, bench = self._config, self._context.bench
-        has_teacher = config.distill and not (warm and config.teacher_before_warmup == "global")
-        average = MovingAverage(teacher, config.gamma_l, bench.device) if has_teacher else None
+        average = MovingAverage(teacher, config.gamma_l, bench.device) if teacher is not None else None
 
         def finish(weights: Weights) -> Update:
             self.state = replace(self.state, teacher=average.weights() if average else {})

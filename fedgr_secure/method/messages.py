@@ -45,3 +45,9 @@ class Revise:
     mixture: Mixture | None
     q: NDArray[Any] | None
     noise_rate: float | None
+
+    def __post_init__(self) -> None:
+        if self.noise_rate is not None and not 0 <= self.noise_rate <= 1:
+            raise ValueError(f"noise_rate: {self.noise_rate}, allowed: from 0 to 1")
+        if self.q is not None and (self.q.ndim != 1 or not ((self.q >= 0) & (self.q <= 1)).all()):
+            raise ValueError("q, allowed: one vector of numbers from 0 to 1")

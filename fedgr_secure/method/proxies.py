@@ -7,6 +7,18 @@ from numpy.typing import NDArray
 
 Losses = NDArray[np.float64]
 
+LARGEST_LOSS = 100.0
+"""nats; about the cross-entropy of the smallest float32 probability, so a cap that finite losses never reach"""
+
+
+def cap_losses(losses: Losses, cap: float) -> Losses:
+    """Losses of at most `cap`; one that is not finite counts as `cap`, so that it cannot spoil a running mean.
+
+    >>> cap_losses(np.array([0.5, 7.0, np.nan, np.inf]), 3.0)
+    array([0.5, 3. , 3. , 3. ])
+    """
+    return np.minimum(np.nan_to_num(losses, nan=cap, posinf=cap), cap)
+
 
 def running_mean(mean: Losses, observed: int, losses: Losses) -> Losses:
     """Fold one more observation into the running mean (METHOD, step 1).

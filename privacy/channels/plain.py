@@ -50,9 +50,15 @@ class PlainProxies:
             ValueError: the upload holds anything but one float32 vector.
         """
         proxies = upload.get("proxies")
-        if set(upload) != {"proxies"} or proxies is None or proxies.dtype != np.float32 or proxies.ndim != 1:
+        if (
+            set(upload) != {"proxies"}
+            or proxies is None
+            or proxies.dtype != np.float32
+            or proxies.ndim != 1
+            or not len(proxies)
+        ):
             shapes = {key: f"{value.dtype}{list(value.shape)}" for key, value in upload.items()}
-            raise ValueError(f"upload: {shapes}, allowed: one float32 vector named proxies")
+            raise ValueError(f"upload: {shapes}, allowed: one float32 vector named proxies, not empty")
         return proxies.astype(np.float64)
 
     def pool(self, uploads: Mapping[int, Upload]) -> ProxySample:
