@@ -24,7 +24,7 @@ class Cifar10(Options):
     """npz file with x_train, y_train, x_test, y_test and the human labels"""
     given_labels: str = "y_train_human_random1"
     """key of the human labels (17 % wrong; y_train_human_aggregate has 9 %)"""
-    rounds: int = 80
+    rounds: int = 60
 
 
 def main() -> None:

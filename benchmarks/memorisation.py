@@ -24,14 +24,14 @@ class Memorisation(Options):
 
     path: tyro.conf.Positional[Path] = Path("mnist.npz")
     """npz file with x_train, y_train, x_test, y_test"""
-    rounds: int = 90
+    rounds: int = 50
     """rounds of the federated model, and epochs of the central one"""
 
 
 def main() -> None:
     """Run both models, draw the figure and print the two numbers."""
     options = tyro.cli(Memorisation, description=__doc__)
-    changes = {"path": options.path, "rounds": options.rounds, "memorised_every": 1, "baseline_view": "plain"}
+    changes = {"path": options.path, "rounds": options.rounds, "memorised_every": 1}
     base = override(presets.load("mnist"), changes)
     variants = {"central": {"method": "central"}, "fedavg": {"method": "fedavg"}, "fedgr": {"method": "fedgr"}}
     title = "MNIST, memorised wrong labels"

@@ -34,10 +34,12 @@ def main() -> None:
     base = override(presets.load("mnist"), changes)
     variants = {
         "fedavg": {"method": "fedavg"},
+        "fedavg, weak views": {"method": "fedavg", "baseline_view": "weak"},
         "fedavg, strong views": {"method": "fedavg", "baseline_view": "strong"},
         "fedprox": {"method": "fedprox"},
         "fedgr": {"method": "fedgr"},
         **{name: {"method": "fedgr", **switch} for name, switch in ABLATIONS.items()},
+        "fedgr, sieve as published": {"method": "fedgr", "loss_cap": None, "variances": "free"},
     }
     run_table(f"MNIST {options.partition}, symmetric U(.5, 1)", base, variants, options)
 

@@ -106,8 +106,9 @@ class ViewConfig:
     """largest strength of an operation, as a share of the published range (the paper: 1)"""
     cutout: Share = 0.25
     """largest side of the erased square, as a share of the image's side (the paper: 0.5)"""
-    baseline_view: Literal["plain", "weak", "strong"] = "weak"
-    """the view that methods without a view of their own (FedAvg, FedProx, central) train on"""
+    baseline_view: Literal["auto", "plain", "weak", "strong"] = "auto"
+    """the view that methods without one of their own (FedAvg, FedProx, central) train on; auto: weak (crop and flip)
+    for natural images, plain for digits, as is usual"""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ TINY = {
     "cohort": 2,
     "rounds": 4,
     "warmup": 1,
+    "checkpoint_every": 4,
 }
 
 

@@ -124,8 +124,9 @@ def test_what_comes_back_is_writable_and_its_own():
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_scalar_that_is_not_finite_is_not_written(number):
-    with pytest.raises(WireError, match=r"Revise cannot be written"):
-        to_bytes(Revise(0, None, None, None, number))
+    state = FedGRState(0, 0, np.zeros(1), np.ones(1), number, np.zeros(1, np.int64), {})
+    with pytest.raises(WireError, match=r"FedGRState cannot be written"):
+        to_bytes(state)
 
 
 @pytest.mark.parametrize(

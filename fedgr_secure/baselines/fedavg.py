@@ -62,7 +62,7 @@ class AveragingClient:
             round=message.round,
             start=message.weights,
             images=shard.images(),
-            view=self._context.config.views.baseline_view,
+            view=bench.views.baseline,
             columns={"labels": torch.from_numpy(shard.labels)},
             objective=ProximalObjective(self._mu, anchor),
             epochs=self._epochs,

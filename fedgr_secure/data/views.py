@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -42,6 +43,7 @@ class Views:
         padding: pixels of reflected border that the random crop may reach into.
         flip: mirror with probability one half.
         augment: what a strong view adds to a weak one.
+        baseline: the view that methods without one of their own train on.
     """
 
     shape: tuple[int, int, int]
@@ -50,6 +52,7 @@ class Views:
     padding: int
     flip: bool
     augment: RandAugment
+    baseline: Literal["plain", "weak", "strong"]
 
     @classmethod
     def for_images(cls, spec: ImageSpec, config: ViewConfig) -> Views:
@@ -61,6 +64,7 @@ class Views:
         side = min(spec.height, spec.width)
         padding = side // 8 if config.crop_padding is None else config.crop_padding
         require(0 <= padding < side, f"crop_padding: {padding}, allowed: from 0 to {side - 1} (the side less one)")
+        usual: Literal["plain", "weak"] = "weak" if spec.natural else "plain"
         return cls(
             shape=(spec.channels, spec.height, spec.width),
             mean=spec.mean,
@@ -68,6 +72,7 @@ class Views:
             padding=padding,
             flip=spec.natural if config.flip is None else config.flip,
             augment=RandAugment(config.randaugment_ops, config.randaugment_magnitude, config.cutout),
+            baseline=usual if config.baseline_view == "auto" else config.baseline_view,
         )
 
     def plain(self, images: UInt8 | Tensor) -> Tensor:

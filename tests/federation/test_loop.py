@@ -37,14 +37,24 @@ def files_of(result):
     return [(result.folder / name).read_bytes() for name in ("rounds.jsonl", "weights.safetensors")]
 
 
+def states_of(result):
+    """Every client's and the server's state after the last round, as bytes."""
+    files = (path for path in (result.folder / "checkpoint").rglob("*") if path.is_file())
+    return {path.name: path.read_bytes() for path in files}
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_messages_that_pass_through_bytes_change_nothing(finished, name):
-    assert files_of(finished(runner="debug", **VARIANTS[name])) == files_of(finished(**VARIANTS[name]))
+    debug, plain = finished(runner="debug", **VARIANTS[name]), finished(**VARIANTS[name])
+    assert files_of(debug) == files_of(plain)
+    assert states_of(debug) == states_of(plain)
 
 
 @pytest.mark.parametrize("name", ["fedgr", "fedgr with every switch", "fedavg"])
 def test_states_on_disk_change_nothing(finished, name):
-    assert files_of(finished(store="disk", **VARIANTS[name])) == files_of(finished(**VARIANTS[name]))
+    disk, memory = finished(store="disk", **VARIANTS[name]), finished(**VARIANTS[name])
+    assert files_of(disk) == files_of(memory)
+    assert states_of(disk) == states_of(memory)
 
 
 def test_every_variant_is_another_run(finished):
@@ -70,6 +80,7 @@ def test_a_run_leaves_its_files(finished):
         "clients.json",
         "losses.json",
         "weights.safetensors",
+        "checkpoint",
     }
     folder = RunFolder(result.folder)
     assert folder.finished
