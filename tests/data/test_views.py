@@ -159,7 +159,7 @@ def test_strong_views_differ_from_image_to_image():
 
 def test_cutout_leaves_one_grey_square_of_bounded_side():
     images = torch.full((400, 1, 20, 28), 250, dtype=torch.uint8)
-    erased = views((1, 20, 28), randaugment_ops=0).strong(images, generator()) == 0.5
+    erased = views((1, 20, 28), randaugment_ops=0, cutout=0.5).strong(images, generator()) == 0.5
     height, width = erased.any(3).sum(2).flatten(), erased.any(2).sum(2).flatten()
     assert torch.equal(erased.sum((1, 2, 3)), height * width), "the erased pixels form a rectangle"
     assert height.max() == width.max() == 10  # half of the shorter side
