@@ -35,6 +35,7 @@ def run(config: Config, *, as_json: bool) -> None:
 def resume(folder: Path, *, as_json: bool) -> None:
     """Continue a stopped run."""
     config = check(RunFolder(folder).config())
+    require(not RunFolder(folder).finished, f"run folder: {folder} is complete; nothing to resume")
     from fedgr_secure.federation import loop
 
     console = Console(quiet=as_json)
@@ -102,4 +103,6 @@ def _finish(folder: Path, summary: Summary, console: Console, *, as_json: bool) 
         print(json.dumps(dataclasses.asdict(summary)))
         return
     console.print(tables.summary_table(summary))
+    for claim in summary.privacy:
+        console.print(f"privacy of {claim}", markup=False, highlight=False)
     console.print(f"run folder: {folder}\nreport:     {page}", markup=False, highlight=False)

@@ -77,7 +77,7 @@ class RunFolder:
             require(self.path.is_dir(), f"out: {self.path} is a file, allowed: a new or empty folder, or a run's")
             run = (self.path / "manifest.json").exists()
             require(
-                run or not any(self.path.iterdir()),
+                run or {path.name for path in self.path.iterdir()} <= {"manifest.json.part"},
                 f"out: {self.path} exists and is not a run folder, allowed: a new or empty folder, or a run's folder",
             )
             require(force or not run, f"out: {self.path} holds a run already; --force replaces it")

@@ -143,11 +143,18 @@ class Federation:
         )
 
     def fingerprint(self) -> str:
-        """A hash of who owns what under which label, so that a resume on other data is refused."""
-        digest = hashlib.sha256()
+        """A hash of who owns what under which label and of up to 256 images of each set, evenly spaced.
+
+        A resume on other data is refused by it.
+        """
+        digest, truth = hashlib.sha256(), self.evaluator.truth
         for shard in self.data.shards:
             digest.update(shard.index.tobytes())
             digest.update(shard.labels.tobytes())
+        digest.update(truth.test_labels.tobytes())
+        for store in (self.data.shards[0].store, truth.test):
+            rows = np.unique(np.linspace(0, len(store) - 1, 256).astype(np.int64))
+            digest.update(store.take(rows).tobytes())
         return digest.hexdigest()
 
     def client_records(self) -> tuple[ClientRecord, ...]:
