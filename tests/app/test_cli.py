@@ -13,27 +13,6 @@ from fedgr_secure.config import Config, check, read_toml, to_toml
 from fedgr_secure.errors import InputError
 from fedgr_secure.federation.folder import RunFolder
 
-TINY = [
-    "--train-size",
-    "120",
-    "--test-size",
-    "60",
-    "--clients",
-    "4",
-    "--cohort",
-    "2",
-    "--rounds",
-    "4",
-    "--warmup",
-    "1",
-    "--local-epochs",
-    "1",
-    "--model",
-    "mlp",
-    "--width",
-    "2",
-]
-
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
@@ -96,10 +75,10 @@ NPZ = ["--dataset", "npz", "--path", "data.npz"]
 )
 def test_bad_arrays_are_refused_in_one_line(here, call, tiny_flags, contents, named):
     archive(**contents)
-    refused(here, call, ["run", *tiny_flags(train_size=None, test_size=None), *NPZ], named)
+    assert_refused(here, call, ["run", *tiny_flags(train_size=None, test_size=None), *NPZ], named)
 
 
-def refused(here, call, arguments, named):
+def assert_refused(here, call, arguments, named):
     before = sorted(here.rglob("*"))
     code, out, err = call(*arguments)
     assert code == 2
@@ -148,7 +127,7 @@ def refused(here, call, arguments, named):
     ],
 )
 def test_bad_settings_are_refused_in_one_line(here, call, tiny_flags, flags, named):
-    refused(here, call, ["run", *tiny_flags(), *flags.split()], named)
+    assert_refused(here, call, ["run", *tiny_flags(), *flags.split()], named)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +141,7 @@ def test_bad_settings_are_refused_in_one_line(here, call, tiny_flags, flags, nam
     ],
 )
 def test_bad_comparisons_are_refused_before_any_run(here, call, tiny_flags, flags, named):
-    refused(here, call, ["compare", *tiny_flags(), *flags.split()], named)
+    assert_refused(here, call, ["compare", *tiny_flags(), *flags.split()], named)
 
 
 @pytest.mark.parametrize(
@@ -206,18 +185,18 @@ def test_an_unknown_flag_or_method_is_answered_with_what_there_is(here, call):
 )
 def test_bad_config_files_are_refused_in_one_line(here, call, content, named):
     (here / "bad.toml").write_bytes(content)
-    refused(here, call, ["run", "bad.toml"], named)
+    assert_refused(here, call, ["run", "bad.toml"], named)
 
 
 def test_a_config_that_is_not_there_is_refused_with_the_nearest_preset(here, call):
-    refused(here, call, ["run", "digit"], ["config", "digit", "did you mean digits?", *presets.names()])
-    refused(here, call, ["compare", "zzz.toml"], ["zzz.toml", "neither a file nor a preset"])
-    refused(here, call, ["run", "."], ["cannot be read as TOML"])
+    assert_refused(here, call, ["run", "digit"], ["config", "digit", "did you mean digits?", *presets.names()])
+    assert_refused(here, call, ["compare", "zzz.toml"], ["zzz.toml", "neither a file nor a preset"])
+    assert_refused(here, call, ["run", "."], ["cannot be read as TOML"])
 
 
 def test_a_config_behind_the_flags_is_refused_rather_than_ignored(here, call):
     (here / "a.toml").write_text("[federation]\nrounds = 2\n")
-    refused(here, call, ["run", "--rounds", "3", "a.toml"], ["a.toml", "before every flag"])
+    assert_refused(here, call, ["run", "--rounds", "3", "a.toml"], ["a.toml", "before every flag"])
 
 
 def test_a_file_gives_the_defaults_and_flags_override_it(here):
@@ -262,24 +241,26 @@ def test_folders_that_cannot_take_a_run_are_refused(here, call, tiny_flags, stop
         (["--out", "note", "--force"], ["out", "note", "is a file"]),
         (["--out", "note/run"], ["out", "note/run"]),
     ):
-        refused(here, call, ["run", *tiny_flags(), *arguments], named)
+        assert_refused(here, call, ["run", *tiny_flags(), *arguments], named)
     assert (here / "thesis" / "chapter1").read_text() == (here / "note").read_text() == "precious"
 
 
 def test_folders_that_cannot_be_resumed_or_reported_are_refused(here, call, stopped, finished):
     (here / "thesis").mkdir()
-    refused(here, call, ["resume", "thesis"], ["thesis", "no run was started in it"])
-    refused(here, call, ["resume", "nowhere"], ["nowhere", "no run was started in it"])
-    refused(here, call, ["report", "nowhere"], ["nowhere", "does not exist"])
-    refused(here, call, ["report", "thesis"], ["thesis", "no manifest.json"])
+    assert_refused(here, call, ["resume", "thesis"], ["thesis", "no run was started in it"])
+    assert_refused(here, call, ["resume", "nowhere"], ["nowhere", "no run was started in it"])
+    assert_refused(here, call, ["report", "nowhere"], ["nowhere", "does not exist"])
+    assert_refused(here, call, ["report", "thesis"], ["thesis", "no manifest.json"])
     folder = stopped(after=2, checkpoint_every=1, out=here / "damaged")
     (folder / "checkpoint" / "server.round-0000002").write_bytes(b"junk")
-    refused(here, call, ["resume", "damaged", "--json"], ["server.round-0000002", "damaged (its checksum differs)"])
+    assert_refused(
+        here, call, ["resume", "damaged", "--json"], ["server.round-0000002", "damaged (its checksum differs)"]
+    )
     (folder / "checkpoint" / "checkpoint.json").write_text('{"schema": 1')
-    refused(here, call, ["resume", "damaged", "--json"], ["checkpoint.json", "cannot be read"])
+    assert_refused(here, call, ["resume", "damaged", "--json"], ["checkpoint.json", "cannot be read"])
     manifest = folder / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"schema": 1', '"schema": 99'))
-    refused(here, call, ["resume", "damaged", "--json"], ["manifest.json", "schema 99", "allowed: 1"])
+    assert_refused(here, call, ["resume", "damaged", "--json"], ["manifest.json", "schema 99", "allowed: 1"])
     code, _, err = call("resume", str(finished().folder), "--json")
     assert (code, err.count("\n")) == (2, 1)
     assert "is complete; nothing to resume" in err

@@ -14,27 +14,6 @@ from fedgr_secure.app.sweep import Cell, cell_folder, sweep
 from fedgr_secure.errors import InputError
 from fedgr_secure.federation import loop
 
-TINY = [
-    "--train-size",
-    "120",
-    "--test-size",
-    "60",
-    "--clients",
-    "4",
-    "--cohort",
-    "2",
-    "--rounds",
-    "2",
-    "--warmup",
-    "1",
-    "--local-epochs",
-    "1",
-    "--model",
-    "mlp",
-    "--width",
-    "2",
-]
-
 
 @pytest.fixture
 def compare(capsys, tiny_flags, tmp_path):
