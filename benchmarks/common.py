@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shlex
 import sys
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from fedgr_secure.app.sweep import Cell, Outcome, cell_folder, slug, sweep
 from fedgr_secure.app.tables import compare_markdown, compare_rows, compare_table, duration, percent
-from fedgr_secure.config import Config, override
+from fedgr_secure.config import Config, override, to_table
 from fedgr_secure.federation.folder import versions
 from fedgr_secure.records import Summary
 
@@ -86,16 +85,18 @@ def write_result(title: str, table: str, data: Any, base: Config, notes: Sequenc
     """Record a result as Markdown for people and JSON for scripts, with command, versions and date."""
     RESULTS.mkdir(exist_ok=True)
     module = f"benchmarks.{Path(sys.argv[0]).stem}"
-    command = f"python -m {module} {shlex.join(sys.argv[1:])}".strip()
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    command = f"python -m {module} {shlex.join(words)}".strip()
     found = versions()
     date = datetime.now(UTC).date().isoformat()
     lines = [f"# {title}", "", table, "", *[f"* {note}" for note in notes], ""]
     software = ", ".join(f"{name} {version}" for name, version in found.items())
     lines += [f"Command: `{command}`  ", f"Date: {date}  ", f"Versions: {software}"]
     (RESULTS / f"{slug(title)}.md").write_text("\n".join(lines) + "\n")
-    config = dataclasses.asdict(base)
+    path = Path(base.data.path.name) if base.data.path else None
+    config = to_table(override(base, {"path": path}))
     record = {"title": title, "command": command, "date": date, "versions": found, "config": config, "rows": data}
-    (RESULTS / f"{slug(title)}.json").write_text(json.dumps(record, indent=1, default=str) + "\n")
+    (RESULTS / f"{slug(title)}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 def _words(summary: Summary) -> str:
