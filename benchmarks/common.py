@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from rich.console import Console
 from fedgr_secure.app.sweep import Cell, Outcome, cell_folder, slug, sweep
 from fedgr_secure.app.tables import compare_markdown, compare_rows, compare_table, duration, percent
 from fedgr_secure.config import Config, override, to_table
+from fedgr_secure.errors import nearest, require
 from fedgr_secure.federation.folder import versions
 from fedgr_secure.records import Summary
 
@@ -40,8 +41,10 @@ class Options:
     """worker processes, one torch thread each"""
     runs: Path = Path("runs/benchmarks")
     """where the run folders go; complete ones are not run again"""
-    record: bool = field(default=True)
+    record: bool = True
     """write the table to benchmarks/results/"""
+    rows: tuple[str, ...] = ()
+    """only these rows of the table (default: all)"""
 
 
 def run_table(
@@ -59,6 +62,9 @@ def run_table(
     Returns:
         The summaries by row name; rows whose every run failed are left out.
     """
+    for row in options.rows:
+        require(row in variants, f"rows: unknown row {row!r}{nearest(row, variants)}; rows: {', '.join(variants)}")
+    variants = {name: changes for name, changes in variants.items() if not options.rows or name in options.rows}
     console = Console()
     root = options.runs / slug(title)
     cells = [

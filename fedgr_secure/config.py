@@ -224,7 +224,7 @@ class OutputConfig:
     device: str = "cpu"
     """torch device"""
     threads: Count | None = None
-    """torch threads (default: torch's own choice)"""
+    """torch threads (default: 1 for cnn and mlp, which are too small to share out; else torch's own choice)"""
 
 
 Method = Literal["fedgr", "fedavg", "fedprox", "central"]

@@ -290,8 +290,8 @@ def _drive(federation: Federation, folder: RunFolder, start: int, on_round: tupl
 
 def prepare(config: Config, folder: RunFolder) -> Federation:
     """Load the data, build the model, and set both halves up; writes nothing."""
-    if config.output.threads is not None:
-        torch.set_num_threads(config.output.threads)
+    if config.output.threads is not None or config.model.model in ("cnn", "mlp"):
+        torch.set_num_threads(config.output.threads or 1)
     method, randomness = METHODS[config.method], Randomness(config.seed)
     data, truth = federate(load_source(config.data), config, randomness)
     model = build_model(config.model, data.spec, seed=randomness.integer("initial weights"))
