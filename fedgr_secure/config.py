@@ -142,8 +142,8 @@ class FederationConfig:
     clients: Count = 20
     cohort: Count = 10
     """clients per round"""
-    rounds: Count = 40
-    warmup: Natural = 16
+    rounds: Count = 30
+    warmup: Natural = 12
     """alpha: rounds on the given labels; until then clients are drawn without replacement"""
     runner: Literal["sequential", "debug"] = "sequential"
     """debug: every message passes through bytes, every number is checked, an error names client, round and stage"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -25,7 +26,8 @@ Objective = Callable[[Mapping[str, Tensor], Mapping[str, Tensor], Forward], Tens
 ViewName = Literal["plain", "weak", "strong"]
 
 _EVAL_BATCH = 512
-_VIEW_CHUNK = 2048
+_VIEW_VALUES = 1 << 23
+"""pixels of views that are held at a time, unless one batch has more"""
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,10 @@ class Workbench:
         )
         columns = {name: column.to(self.device) for name, column in task.columns.items()}
         step = 0
-        for epoch in range(1, task.epochs + 1):
-            for batch in self._batches(task, columns, draw):
+        for epoch, batches in groupby(self._batches(task, draw), key=lambda pair: pair[0]):
+            for _, batch in batches:
+                rows = batch.pop("rows")
+                batch |= {name: column[rows] for name, column in columns.items()}
                 loss = task.objective(parameters, batch, self.model)
                 optimiser.zero_grad()
                 loss.backward()
@@ -162,22 +166,24 @@ class Workbench:
                 self.model.train()
         return self.weights()
 
-    def _batches(
-        self, task: TrainingTask, columns: Mapping[str, Tensor], draw: torch.Generator
-    ) -> Iterator[dict[str, Tensor]]:
-        """One epoch in random order; views are made for many batches at a time."""
-        size = self.config.batch_size
-        order = torch.randperm(len(task.images), generator=draw)
-        chunk = max(1, _VIEW_CHUNK // size) * size
-        for start in range(0, len(order), chunk):
-            rows = order[start : start + chunk]
-            images = self._view(task.images[rows.numpy()], task.view, draw).to(self.device)
-            rows = rows.to(self.device)
-            for low in range(0, len(rows), size):
-                part = rows[low : low + size]
-                if len(part) == 1 and self._has_batch_norm:
-                    continue
-                yield {"images": images[low : low + size]} | {name: column[part] for name, column in columns.items()}
+    def _batches(self, task: TrainingTask, draw: torch.Generator) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """Pairs of epoch (from 1) and batch (`images`, and the `rows` they are), each epoch in an order of its own.
+
+        Views are made for many batches at a time, also across epochs: on small clients that is most of their cost.
+        """
+        size, count = self.config.batch_size, len(task.images)
+        plan = [
+            (epoch, rows)
+            for epoch in range(1, task.epochs + 1)
+            for rows in torch.randperm(count, generator=draw).split(size)
+            if len(rows) > 1 or not self._has_batch_norm
+        ]
+        at_a_time = max(1, _VIEW_VALUES // (size * task.images[0].size))
+        for start in range(0, len(plan), at_a_time):
+            part = plan[start : start + at_a_time]
+            images = self._view(task.images[torch.cat([rows for _, rows in part]).numpy()], task.view, draw)
+            for (epoch, rows), pictures in zip(part, images.split([len(rows) for _, rows in part]), strict=True):
+                yield epoch, {"images": pictures.to(self.device), "rows": rows.to(self.device)}
 
     def _view(self, images: UInt8, view: ViewName, draw: torch.Generator | None) -> Tensor:
         if view == "plain":

@@ -114,11 +114,11 @@ def test_the_global_random_state_is_neither_used_nor_touched():
 # batches
 
 
-@pytest.mark.parametrize("chunk", [None, 4, 8])
-def test_every_sample_is_seen_once_an_epoch_and_keeps_its_columns(monkeypatch, chunk):
-    if chunk:
-        monkeypatch.setattr(training, "_VIEW_CHUNK", chunk)
+@pytest.mark.parametrize("at_a_time", [None, 4, 8])
+def test_every_sample_is_seen_once_an_epoch_and_keeps_its_columns(monkeypatch, at_a_time):
     bench, spy, images = tiny.workbench(), Spy(), tiny.pictures(10)
+    if at_a_time:
+        monkeypatch.setattr(training, "_VIEW_VALUES", at_a_time * images[0].size)
     own = bench.views.plain(images)
     columns = {"rows": torch.arange(10), "own": own}
     bench.train(tiny.task(bench, spy, images=images, columns=columns, epochs=3))

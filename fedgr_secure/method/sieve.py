@@ -126,7 +126,7 @@ def fit_mixture(proxies: Vector, *, seed: int, settings: MixtureSettings | None 
         two = fit(2, settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        converged = replace(settings, max_iter=500, tol=1e-6)
+        converged = replace(settings, max_iter=500, tol=1e-5)
         single_mode = fit(1, converged).aic(column) <= fit(2, converged).aic(column)
     if single_mode:
         return _all_clean(values, "one mode: a single Gaussian explains the losses as well (AIC)" + suffix)
