@@ -62,6 +62,10 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_LAZY[name]), name)
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def _warn_of_foreign_packages() -> None:
     """`privacy` and `attacks` are generic names: say so when something else answers to them."""
     home = Path(__file__).resolve().parent.parent

@@ -59,7 +59,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class NoiseConfig:
-    """Which labels are wrong (METHOD, 'Setting')."""
+    """Which labels are wrong (docs/method.md, 'Setting')."""
 
     label_noise: Literal["none", "symmetric", "asymmetric", "mixed", "given"] = "symmetric"
     """symmetric: any other class; asymmetric: one fixed other class; mixed: a coin per client; given: from the data"""
@@ -126,7 +126,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Local training: SGD, a fresh optimiser each round (METHOD, 'Settings')."""
+    """Local training: SGD, a fresh optimiser each round (docs/method.md, 'Settings')."""
 
     local_epochs: Count = 5
     batch_size: Count = 32
@@ -153,7 +153,7 @@ class FederationConfig:
 
 @dataclass(frozen=True)
 class FedGRConfig:
-    """FedGR's settings and switches (METHOD, 'Settings' and 'Switches'); defaults are the paper's."""
+    """FedGR's settings and switches (docs/method.md, 'Settings' and 'Switches'); defaults are the paper's."""
 
     beta: Share = 0.8
     """a client with an estimated noise rate r_k at or above this trains on pseudo-labels only"""
@@ -212,7 +212,7 @@ class OutputConfig:
     """What is kept of a run, and where it runs."""
 
     out: Path | None = None
-    """the run folder (default: runs/METHOD-DATASET-sSEED)"""
+    """the run folder (default: runs/METHOD-DATA-sSEED)"""
     force: bool = False
     """replace an existing run folder"""
     checkpoint_every: Natural = 10
@@ -232,11 +232,7 @@ Method = Literal["fedgr", "fedavg", "fedprox", "central"]
 
 @dataclass(frozen=True)
 class Config:
-    """One run. `Config()` is FedGR on scikit-learn's digits.
-
-    >>> Config().federation.clients
-    20
-    """
+    """One run. `Config()` is FedGR on scikit-learn's digits."""
 
     method: Method = "fedgr"
     """central trains one model on the pooled data, one epoch a round"""
@@ -272,6 +268,16 @@ def from_table(table: dict[str, Any], *, where: str) -> Config:
     """Build a configuration from nested plain values, checking every key and type; the rest keeps its default."""
     config: Config = decode(Config, table, where, defaults=True)
     return config
+
+
+def data_name(config: Config) -> str:
+    """What the data is called in titles and folders: the data set, or the file's or folder's own name.
+
+    >>> data_name(override(Config(), {"dataset": "npz", "path": Path("data/mnist.npz")}))
+    'mnist'
+    """
+    own = config.data.dataset in ("npz", "folder") and config.data.path is not None
+    return config.data.path.stem if own and config.data.path is not None else config.data.dataset
 
 
 def override(config: Config, changes: Mapping[str, Any]) -> Config:

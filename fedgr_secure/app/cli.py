@@ -14,6 +14,8 @@ from fedgr_secure.app import presets
 from fedgr_secure.config import Config, Method
 from fedgr_secure.errors import DivergedError, InputError, require
 
+_CONFIG_HELP = f"a TOML file or a preset ({', '.join(presets.names())}); comes before the flags, which override it"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -21,7 +23,7 @@ class Run:
 
     config_file: Annotated[
         tyro.conf.Positional[str | None],
-        tyro.conf.arg(metavar="CONFIG", help="a TOML file or a preset; comes before the flags, which override it"),
+        tyro.conf.arg(metavar="CONFIG", help=_CONFIG_HELP),
     ] = None
     json: bool = False
     """print the summary as JSON and nothing else"""
@@ -34,7 +36,7 @@ class Compare:
 
     config_file: Annotated[
         tyro.conf.Positional[str | None],
-        tyro.conf.arg(metavar="CONFIG", help="a TOML file or a preset; comes before the flags, which override it"),
+        tyro.conf.arg(metavar="CONFIG", help=_CONFIG_HELP),
     ] = None
     methods: tuple[Method, ...] = ("fedavg", "fedprox", "fedgr")
     seeds: int = 3

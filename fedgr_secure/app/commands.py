@@ -15,7 +15,7 @@ from fedgr_secure.app.progress import LiveProgress
 from fedgr_secure.app.report import write_report
 from fedgr_secure.app.runfolder import read_run
 from fedgr_secure.app.sweep import Cell, Outcome, cell_folder, sweep
-from fedgr_secure.config import Config, Method, check
+from fedgr_secure.config import Config, Method, check, data_name
 from fedgr_secure.errors import require
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.records import Summary
@@ -57,7 +57,7 @@ def compare(config: Config, *, methods: Sequence[Method], seeds: int, jobs: int,
     require(seeds >= 1, f"seeds: {seeds}, allowed: a whole number from 1")
     require(jobs >= 1, f"jobs: {jobs}, allowed: a whole number from 1")
     require(len(set(methods)) == len(methods) > 0, f"methods: {' '.join(methods)}, allowed: each once, at least one")
-    root = config.output.out or Path("runs") / f"compare-{config.data.dataset}"
+    root = config.output.out or Path("runs") / f"compare-{data_name(config)}"
     cells = [
         Cell(method, _with(config, method, seed, cell_folder(root, method, seed)))
         for seed in range(config.seed, config.seed + seeds)
@@ -93,7 +93,7 @@ def _with(config: Config, method: Method, seed: int, folder: Path) -> Config:
 
 
 def _title(config: Config) -> str:
-    return f"{config.method} on {config.data.dataset}"
+    return f"{config.method} on {data_name(config)}"
 
 
 def _finish(folder: Path, summary: Summary, console: Console, *, as_json: bool) -> None:

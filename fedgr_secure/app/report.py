@@ -11,7 +11,7 @@ from pathlib import Path
 from fedgr_secure.app.figures import FIGURES, last_and_best, run_title, seconds_by_phase, write_figures
 from fedgr_secure.app.runfolder import RunData, read_run
 from fedgr_secure.app.tables import ABSENT, METHOD_NAMES, data_size, duration, number, percent
-from fedgr_secure.config import NoiseConfig, to_toml
+from fedgr_secure.config import NoiseConfig, data_name, to_toml
 from privacy.claims import PrivacyClaim
 
 LAST_ROUNDS = 15
@@ -118,14 +118,14 @@ def _setting_words(run: RunData) -> str:
     config, federation = run.config, run.config.federation
     method = METHOD_NAMES.get(config.method, config.method)
     if config.method == "central":
-        return f"{method}: one {config.model.model} model trained on the pooled {config.data.dataset} data."
+        return f"{method}: one {config.model.model} model trained on the pooled {data_name(config)} data."
     shards = {
         "iid": "equal random shards",
         "dirichlet": f"a skewed split of the classes, Dirichlet({config.partition.dirichlet_alpha:g})",
         "file": "a partition file",
     }[config.partition.partition]
     return (
-        f"{method} trains one {config.model.model} model on {config.data.dataset}, split over "
+        f"{method} trains one {config.model.model} model on {data_name(config)}, split over "
         f"{federation.clients} clients ({shards}), of which {federation.cohort} train in each round."
     )
 
@@ -286,8 +286,8 @@ def _clients(run: RunData) -> str:
         for c in run.clients
     ]
     note = (
-        "The true rate is the share of the client's labels that are wrong, known here because this is a simulation; "
-        "the drawn rate is what the noise was asked for."
+        "The true rate is the share of the client's labels that differ from the data set's true ones, which only the "
+        "evaluation may look at; the drawn rate is what synthetic noise was asked for."
     )
     return (
         f"<section>\n<h2>Clients</h2>\n<p>{note}</p>\n<details>\n<summary>Show all {len(rows)} clients</summary>\n"
@@ -299,7 +299,7 @@ def _reproduce(run: RunData) -> str:
     """The command, the resolved configuration and the versions."""
     command = run.manifest.command
     given = (
-        f"<p>The run was started with:</p>\n<pre>{escape(shlex.join(command))}</pre>\n"
+        f"<p>The run was started with:</p>\n<pre>{escape(shlex.join(['fedgr-secure', *command]))}</pre>\n"
         if command is not None
         else "<p>The run was started from Python.</p>\n"
     )

@@ -90,7 +90,7 @@ def summary_table(summary: Summary) -> Table:
     table.add_column("what")
     table.add_column("value", justify="right")
     for what, value in (
-        ("Test accuracy, mean of the last 10 rounds", percent(summary.accuracy_last10)),
+        (f"Test accuracy, mean of the last {min(10, summary.rounds)} rounds", percent(summary.accuracy_last10)),
         ("Test accuracy, best round", percent(summary.accuracy_best)),
         ("Estimated against true noise rates, Pearson", number(summary.noise_rate_pearson)),
         ("Clean-or-wrong verdicts that are right", percent(summary.mislabel_accuracy)),

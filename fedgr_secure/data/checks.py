@@ -81,7 +81,7 @@ def need_folder(path: Path | None, dataset: str) -> Path:
     """The folder of a data set, refused when it was not named or is not there."""
     if path is None:
         raise InputError(f"path: not given, but dataset {dataset} is read from disk: name its folder with --path")
-    require(path.is_dir(), f"path: {path}, allowed: an existing folder that holds {dataset}")
+    require(path.is_dir(), f"path: {path}, allowed: an existing folder with the {dataset} data")
     return path
 
 

@@ -1,4 +1,4 @@
-"""Wrong labels: which clients are noisy, at which rate, and which labels are flipped to what (METHOD, 'Setting')."""
+"""Wrong labels: which clients are noisy, at which rate, and what is flipped to what (docs/method.md, 'Setting')."""
 
 from __future__ import annotations
 

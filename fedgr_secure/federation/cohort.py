@@ -20,7 +20,7 @@ from fedgr_secure.wire import to_bytes
 
 
 def draw_cohort(round: int, *, clients: int, size: int, warmup: int, randomness: Randomness) -> tuple[int, ...]:
-    """The clients of a round, sorted (METHOD, 'Before round alpha').
+    """The clients of a round, sorted (docs/method.md, 'Before round alpha').
 
     During the warm-up a random permutation of all clients is cut into ceil(clients / size) cohorts of nearly equal size
     (never larger than `size`) and reshuffled when used up; afterwards `size` clients are drawn uniformly without

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedgr_secure.config import Config, OutputConfig, check
+from fedgr_secure.config import Config, OutputConfig, check, data_name
 from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
 from fedgr_secure.data.federated import federate
 from fedgr_secure.data.sources import load_source
@@ -178,7 +178,7 @@ def run(config: Config, *, on_round: Iterable[OnRound] = ()) -> Result:
     """Run one federation from the start and leave a run folder.
 
     Args:
-        config: the run; `config.output.out` is the folder (default `runs/METHOD-DATASET-sSEED`).
+        config: the run; `config.output.out` is the folder (default `runs/METHOD-DATA-sSEED`).
         on_round: called with every round's record, in order.
 
     Raises:
@@ -329,7 +329,7 @@ def summarise(federation: Federation, records: list[RoundRecord], timings: list[
             phases[name] = phases.get(name, 0.0) + value
     return Summary(
         method=config.method,
-        data=config.data.dataset,
+        data=data_name(config),
         seed=config.seed,
         rounds=len(records),
         accuracy_last10=float(np.mean([record.accuracy for record in records[-10:]])),
@@ -348,8 +348,8 @@ def summarise(federation: Federation, records: list[RoundRecord], timings: list[
 
 
 def default_folder(config: Config) -> Path:
-    """`runs/METHOD-DATASET-sSEED`."""
-    return Path("runs") / f"{config.method}-{config.data.dataset}-s{config.seed}"
+    """`runs/METHOD-DATA-sSEED`."""
+    return Path("runs") / f"{config.method}-{data_name(config)}-s{config.seed}"
 
 
 def _mixture_record(mixture: Mixture) -> MixtureRecord:

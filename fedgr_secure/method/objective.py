@@ -1,4 +1,4 @@
-"""FedGR's training objective L = L_SR + lambda_B B_k + lambda_R R_k (METHOD, step 5)."""
+"""FedGR's training objective L = L_SR + lambda_B B_k + lambda_R R_k (docs/method.md, step 5)."""
 
 from __future__ import annotations
 

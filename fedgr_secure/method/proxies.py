@@ -21,7 +21,7 @@ def cap_losses(losses: Losses, cap: float) -> Losses:
 
 
 def running_mean(mean: Losses, observed: int, losses: Losses) -> Losses:
-    """Fold one more observation into the running mean (METHOD, step 1).
+    """Fold one more observation into the running mean (docs/method.md, step 1).
 
     Args:
         mean: float64 (n,), the mean of the first `observed` losses; ignored when `observed` is 0.

@@ -1,4 +1,4 @@
-"""Label refinement: which target each sample is trained on (METHOD, step 3)."""
+"""Label refinement: which target each sample is trained on (docs/method.md, step 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sieve: a two-component mixture over loss proxies, and the verdicts that follow from it (METHOD, step 2)."""
+"""The sieve: a two-component mixture over loss proxies, and the verdicts from it (docs/method.md, step 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local teacher: a moving average of the student that the global model revises (METHOD, step 4)."""
+"""The local teacher: a moving average of the student that the global model revises (docs/method.md, step 4)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ class Output(NamedTuple):
 
     Attributes:
         logits: float (n, classes).
-        features: float (n, d), the representation that the last linear layer reads; f(.; w) in METHOD.
+        features: float (n, d), the representation that the last linear layer reads; f(.; w) in docs/method.md.
     """
 
     logits: Tensor
