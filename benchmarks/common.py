@@ -101,7 +101,15 @@ def write_result(title: str, table: str, data: Any, base: Config, notes: Sequenc
     (RESULTS / f"{slug(title)}.md").write_text("\n".join(lines) + "\n")
     path = Path(base.data.path.name) if base.data.path else None
     config = to_table(override(base, {"path": path}))
-    record = {"title": title, "command": command, "date": date, "versions": found, "config": config, "rows": data}
+    record = {
+        "title": title,
+        "command": command,
+        "date": date,
+        "versions": found,
+        "config": config,
+        "notes": [*notes],
+        "rows": data,
+    }
     (RESULTS / f"{slug(title)}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
