@@ -138,7 +138,7 @@ def test_a_truncated_set_is_refused(tmp_path):
 
 
 def test_a_missing_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"nowhere, allowed: an existing folder that holds cifar10"):
+    with pytest.raises(InputError, match=r"nowhere, allowed: an existing folder with the cifar10 data"):
         load_source(DataConfig(dataset="cifar10", path=tmp_path / "nowhere"))
 
 
