@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
+from threading import Thread
 
 from fedgr_secure.config import Config, check
 from fedgr_secure.errors import InputError
@@ -65,7 +67,7 @@ def sweep(
             on_done(outcomes[number])
     else:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
             waiting = {pool.submit(run_cell, _one_thread(cell)): number for number, cell in enumerate(cells)}
             for future in as_completed(waiting):
                 number = waiting[future]
@@ -75,6 +77,18 @@ def sweep(
                     outcomes[number] = Outcome(cells[number], None, "its worker process was killed")
                 on_done(outcomes[number])
     return [outcomes[number] for number in range(len(cells))]
+
+
+def _end_with_parent() -> None:
+    """In a worker: end when the process that started it does, however it ends; its run resumes from a checkpoint."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def run_cell(cell: Cell) -> Outcome:
