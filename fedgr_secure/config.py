@@ -366,6 +366,10 @@ def check(config: Config) -> Config:
         f"pretrained: {m.pretrained}, allowed: only with model resnet50, not {m.model}",
     )
     require(
+        not (m.norm == "batch" and config.training.batch_size == 1),
+        "batch_size: 1, allowed with norm batch: from 2 (one sample has no variance)",
+    )
+    require(
         not (g.decide_at == "server" and not g.sieve),
         "decide_at: server, allowed: only with the sieve on (without it each client decides alone)",
     )

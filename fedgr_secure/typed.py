@@ -118,6 +118,10 @@ def parse_json(text: str, path: Path, *, line: int = 1) -> Any:
         return json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {line + error.lineno - 1}: damaged JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}, line {line}: damaged JSON: {error}") from None
 
 
 def _text(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -131,6 +131,12 @@ def _lines(path: Path) -> list[str]:
 def _keys(path: Path) -> tuple[str, ...]:
     keys = tuple(_lines(path))
     require(bool(keys), f"path: {path} lists no image, allowed: at least 1")
+    for key in keys:
+        parts = PurePosixPath(key).parts
+        require(
+            not key.startswith("/") and ".." not in parts,
+            f"path: {path} lists {key}, allowed: images below {path.parent}",
+        )
     require((path.parent / keys[0]).is_file(), f"path: {path} lists {keys[0]}, which is not in {path.parent}")
     return keys
 

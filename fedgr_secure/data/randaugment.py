@@ -81,7 +81,8 @@ class RandAugment:
             order, sizes = operation.argsort(stable=True), operation.bincount(minlength=len(OPERATIONS)).tolist()
             for name, chosen in zip(OPERATIONS, order.split(sizes), strict=True):
                 if name in PHOTOMETRIC and len(chosen):
-                    images.index_copy_(0, chosen, PHOTOMETRIC[name](images.index_select(0, chosen), magnitude[chosen]))
+                    changed = PHOTOMETRIC[name](images.index_select(0, chosen), magnitude[chosen])
+                    images.index_copy_(0, chosen, changed.clamp_(0, 255))
         return cut_out(images, plan.square) if self.cutout else images
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import platform
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -24,6 +26,21 @@ _PACKAGES = ("fedgr-secure", "torch", "torchvision", "numpy", "scipy", "scikit-l
 
 
 SCHEMA = 1
+_LOCK = "lock"
+_OWN = {
+    "manifest.json",
+    "rounds.jsonl",
+    "timings.jsonl",
+    "summary.json",
+    "clients.json",
+    "losses.json",
+    "weights.safetensors",
+    "report.html",
+    "figures",
+    "view",
+    "checkpoint",
+    _LOCK,
+}
 
 
 @dataclass(frozen=True)
@@ -75,12 +92,19 @@ class RunFolder:
         """
         if self.path.exists():
             require(self.path.is_dir(), f"out: {self.path} is a file, allowed: a new or empty folder, or a run's")
-            run = (self.path / "manifest.json").exists()
+            names = {path.name for path in self.path.iterdir()}
+            run = (self.path / "manifest.json").is_file()
             require(
-                run or {path.name for path in self.path.iterdir()} <= {"manifest.json.part"},
+                run or names <= {"manifest.json.part", _LOCK},
                 f"out: {self.path} exists and is not a run folder, allowed: a new or empty folder, or a run's folder",
             )
             require(force or not run, f"out: {self.path} holds a run already; --force replaces it")
+            if run:
+                self.manifest()
+                foreign = sorted(names - _OWN - {f"{name}.part" for name in _OWN})
+                require(
+                    not foreign, f"out: {self.path} also holds {foreign[:3]}, which no run wrote; --force keeps away"
+                )
 
     def create(self, *, force: bool) -> None:
         """Make the folder; with `force`, in place of a run that is there.
@@ -91,10 +115,25 @@ class RunFolder:
         self.check_free(force=force)
         try:
             if self.path.exists():
-                shutil.rmtree(self.path)
+                with self.in_use():
+                    shutil.rmtree(self.path)
             self.path.mkdir(parents=True)
         except OSError as error:
             raise InputError(f"out: {self.path} cannot be made: {error.strerror}") from None
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Hold the folder for one process; the lock goes with the process, however it ends.
+
+        Raises:
+            InputError: another process holds it.
+        """
+        with (self.path / _LOCK).open("a") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(f"run folder: {self.path} is in use by another process") from None
+            yield
 
     def write_manifest(
         self, config: Config, *, privacy: Iterable[PrivacyClaim], threads: int, parameters: int, fingerprint: str

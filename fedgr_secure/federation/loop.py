@@ -189,15 +189,17 @@ def run(config: Config, *, on_round: Iterable[OnRound] = ()) -> Result:
     folder = RunFolder(config.output.out or default_folder(config))
     folder.check_free(force=config.output.force)
     federation = prepare(config, folder)
+    fingerprint = federation.fingerprint()
     folder.create(force=config.output.force)
-    folder.write_manifest(
-        config,
-        privacy=federation.method.claims(config),
-        threads=torch.get_num_threads(),
-        parameters=sum(int(np.prod(v.shape)) for v in federation.server.state.weights.values()),
-        fingerprint=federation.fingerprint(),
-    )
-    return _drive(federation, folder, 0, tuple(on_round))
+    with folder.in_use():
+        folder.write_manifest(
+            config,
+            privacy=federation.method.claims(config),
+            threads=torch.get_num_threads(),
+            parameters=sum(int(np.prod(v.shape)) for v in federation.server.state.weights.values()),
+            fingerprint=fingerprint,
+        )
+        return _drive(federation, folder, 0, tuple(on_round))
 
 
 def resume(path: Path, *, on_round: Iterable[OnRound] = ()) -> Result:
@@ -218,7 +220,8 @@ def resume(path: Path, *, on_round: Iterable[OnRound] = ()) -> Result:
         federation.fingerprint() == manifest.data_fingerprint,
         f"run folder: {path} was started on other data than {config.data.path or config.data.dataset} holds now",
     )
-    return _drive(federation, folder, _restore(federation, folder), tuple(on_round))
+    with folder.in_use():
+        return _drive(federation, folder, _restore(federation, folder), tuple(on_round))
 
 
 def complete(config: Config) -> Summary:

@@ -50,7 +50,7 @@ class StateFolder:
         """Delete every version that is not in `keep` (pairs of client and round)."""
         if self._folder.is_dir():
             names = {self.path(*version).name for version in keep}
-            for path in self._folder.iterdir():
+            for path in self._folder.glob("client-*.round-*"):
                 if path.name not in names:
                     path.unlink()
 

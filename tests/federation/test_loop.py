@@ -80,6 +80,7 @@ def test_a_run_leaves_its_files(finished):
         "clients.json",
         "losses.json",
         "weights.safetensors",
+        "lock",
         "checkpoint",
     }
     folder = RunFolder(result.folder)
@@ -234,12 +235,12 @@ def test_refused_input_leaves_no_folder(tiny, tmp_path):
 def test_force_replaces_a_run_and_nothing_but_a_run(tiny, tmp_path):
     config = tiny(method="fedavg", rounds=1, out=tmp_path / "run")
     loop.run(config)
-    (tmp_path / "run" / "old").write_text("of the first run")
+    (tmp_path / "run" / "view").mkdir()
     with pytest.raises(InputError, match="holds a run already; --force replaces it"):
         loop.run(config)
-    assert (tmp_path / "run" / "old").exists()
+    assert (tmp_path / "run" / "view").exists()
     loop.run(tiny(method="fedavg", rounds=1, out=tmp_path / "run", force=True))
-    assert not (tmp_path / "run" / "old").exists()
+    assert not (tmp_path / "run" / "view").exists()
     assert len(RunFolder(tmp_path / "run").rounds()) == 1
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1").write_text("precious")
