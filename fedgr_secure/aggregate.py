@@ -43,10 +43,14 @@ def average(current: Weights, updates: Mapping[int, Update]) -> Weights:
 
 def check_weights(weights: Weights, like: Weights, *, who: str) -> None:
     """Refuse weights whose names, shapes or dtypes differ from `like`, or that hold a non-finite number."""
+    if not isinstance(weights, Mapping):
+        raise InputError(f"{who}: {type(weights).__name__}, allowed: arrays by name")
     if weights.keys() != like.keys():
         raise InputError(f"{who}: other tensors than the global model's: {sorted(weights.keys() ^ like.keys())}")
     for name, array in weights.items():
         other = like[name]
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"{who}: {name} is {type(array).__name__}, allowed: {other.dtype}{list(other.shape)}")
         if array.shape != other.shape or array.dtype != other.dtype:
             raise InputError(
                 f"{who}: {name} is {array.dtype}{list(array.shape)}, allowed: {other.dtype}{list(other.shape)}"

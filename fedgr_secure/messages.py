@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from fedgr_secure.wire import Weights
 
+MOST_SAMPLES = 2**31 - 1
+"""of one client; more is a mistake or an attack on the average"""
+
 
 @dataclass(frozen=True)
 class Train:
@@ -35,5 +38,5 @@ class Update:
     weights: Weights
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise ValueError(f"samples: {self.samples}, allowed: a whole number from 1")
+        if type(self.samples) is not int or not 1 <= self.samples <= MOST_SAMPLES:
+            raise ValueError(f"samples: {self.samples}, allowed: a whole number from 1 to {MOST_SAMPLES}")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedgr_secure.config import TrainingConfig
 from fedgr_secure.data.types import UInt8
-from fedgr_secure.errors import DivergedError
+from fedgr_secure.errors import DivergedError, require
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.wire import Weights
 
@@ -134,8 +134,13 @@ class Workbench:
         The last batch is kept however small; with BatchNorm a batch of one sample, which has no variance, is skipped.
 
         Raises:
-            DivergedError: a loss is not finite, and `check` is on.
+            InputError: with BatchNorm, a client of one sample, which would never train.
+        DivergedError: a loss is not finite, and `check` is on.
         """
+        require(
+            len(task.images) > 1 or not self._has_batch_norm,
+            f"client {task.client}: {len(task.images)} sample, allowed with norm batch: from 2; --norm group takes any",
+        )
         self.load(task.start)
         self.model.train()
         draw = self.randomness.torch("local training", client=task.client, round=task.round)

@@ -39,6 +39,8 @@ def to_bytes(record: Any) -> bytes:
     Raises:
         WireError: a field holds something else, or a number that is not finite.
     """
+    kind = type(record).__name__
+    require_wire(dataclasses.is_dataclass(record) and not isinstance(record, type), f"{kind}, allowed: a dataclass")
     tensors: dict[str, Array] = {}
     plain: dict[str, Any] = {}
     for field in dataclasses.fields(record):
@@ -54,10 +56,10 @@ def to_bytes(record: Any) -> bytes:
             nested = dataclasses.is_dataclass(value) and not isinstance(value, type)
             plain[field.name] = dataclasses.asdict(value) if nested else value
     try:
-        header = json.dumps({"type": type(record).__name__, "fields": plain}, allow_nan=False)
+        header = json.dumps({"type": kind, "fields": plain}, allow_nan=False)
         return save(tensors, {_HEADER: header})
     except (SafetensorError, TypeError, ValueError) as error:
-        raise WireError(f"{type(record).__name__} cannot be written: {error}") from None
+        raise WireError(f"{kind} cannot be written: {error}") from None
 
 
 def from_bytes(data: bytes, kinds: Iterable[type[Record]]) -> Record:

@@ -112,3 +112,18 @@ def test_good_weights_pass():
 def test_an_update_without_samples_does_not_exist(samples):
     with pytest.raises(ValueError, match=f"samples: {samples}"):
         Update(0, samples, {})
+
+
+@pytest.mark.parametrize(
+    ("weights", "named"),
+    [([1.0], "client 4, round 6: update: list, allowed: arrays"), ({"w": [1.0]}, "w is list, allowed: float32")],
+)
+def test_weights_that_are_no_arrays_are_refused(weights, named):
+    with pytest.raises(InputError, match=named):
+        average({"w": np.zeros(1, np.float32)}, {4: Update(6, 1, weights)})
+
+
+@pytest.mark.parametrize("samples", [0, -1, 2**31, 2.0, True, "3", None])
+def test_a_weight_that_is_no_number_of_samples_is_refused(samples):
+    with pytest.raises(ValueError, match=f"samples: {samples}, allowed: a whole number from 1 to 2147483647"):
+        Update(6, samples, {})

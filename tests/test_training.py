@@ -11,7 +11,7 @@ from torch import nn
 
 from fedgr_secure import training
 from fedgr_secure.config import TrainingConfig
-from fedgr_secure.errors import DivergedError
+from fedgr_secure.errors import DivergedError, InputError
 from fedgr_secure.models.output import Output
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.training import Prediction, Workbench
@@ -145,11 +145,10 @@ def test_a_random_view_differs_between_epochs():
 # batch norm and tiny clients
 
 
-def test_one_sample_under_batch_norm_leaves_the_weights_as_they_are():
+def test_one_sample_under_batch_norm_is_refused_since_it_would_never_train():
     bench = tiny.workbench(norm="batch")
-    start = bench.weights()
-    assert any(name.endswith("num_batches_tracked") for name in start)
-    assert tiny.same(bench.train(labelled(bench, 1, epochs=2)), start)
+    with pytest.raises(InputError, match="client 3: 1 sample, allowed with norm batch: from 2"):
+        bench.train(labelled(bench, 1, epochs=2))
 
 
 def test_one_sample_under_group_norm_trains():

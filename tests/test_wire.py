@@ -318,3 +318,9 @@ def replacements(tree):
     elif isinstance(tree, list):
         for i, value in enumerate(tree):
             yield from ([*tree[:i], changed, *tree[i + 1 :]] for changed in replacements(value))
+
+
+@pytest.mark.parametrize("record", [None, 3, {"round": 1}, Update], ids=["None", "int", "dict", "type"])
+def test_what_is_no_record_cannot_be_written(record):
+    with pytest.raises(WireError, match="allowed: a dataclass"):
+        to_bytes(record)

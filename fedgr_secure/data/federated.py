@@ -10,7 +10,7 @@ from fedgr_secure.data.checks import UNKNOWN, check_source, listed
 from fedgr_secure.data.noise import Corruption, corrupt
 from fedgr_secure.data.partition import partition
 from fedgr_secure.data.types import FederatedData, Labels, Shard, Source, Truth
-from fedgr_secure.errors import InputError
+from fedgr_secure.errors import InputError, require
 from fedgr_secure.randomness import Randomness
 
 
@@ -41,6 +41,11 @@ def federate(source: Source, config: Config, randomness: Randomness) -> tuple[Fe
     if source.given_labels is not None:
         apparent = np.where(true_labels == UNKNOWN, source.given_labels, true_labels)
     indices = partition(apparent, config.federation.clients, config=config.partition, randomness=randomness)
+    smallest = min(len(index) for index in indices)
+    require(
+        config.model.norm == "group" or config.method == "central" or smallest > 1,
+        f"norm: batch, but a client has {smallest} sample and never trains; allowed: from 2 each, or norm group",
+    )
     labels = corrupt(
         true_labels,
         indices,

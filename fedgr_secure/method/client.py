@@ -13,13 +13,13 @@ from fedgr_secure.errors import InputError
 from fedgr_secure.messages import Update
 from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.objective import FedGRObjective
-from fedgr_secure.method.proxies import LARGEST_LOSS, cap_losses, running_mean
+from fedgr_secure.method.proxies import cap_losses, running_mean
 from fedgr_secure.method.refine import NO_LABEL, clean_targets, one_hot, refined_targets, update_pseudo_labels
 from fedgr_secure.method.sieve import MixtureSettings, Verdict, fit_mixture, judge
 from fedgr_secure.method.teacher import MovingAverage, revise
 from fedgr_secure.training import Prediction, TrainingTask
 from fedgr_secure.wire import Weights
-from privacy.channels.plain import PlainProxies
+from privacy.channels.plain import LARGEST_LOSS, PlainProxies
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,6 @@ from numpy.typing import NDArray
 
 Losses = NDArray[np.float64]
 
-LARGEST_LOSS = 100.0
-"""nats; about the cross-entropy of the smallest float32 probability, so a cap that finite losses never reach"""
-
 
 def cap_losses(losses: Losses, cap: float) -> Losses:
     """Losses of at most `cap`; one that is not finite counts as `cap`, so that it cannot spoil a running mean.

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from fedgr_secure.aggregate import average
 from fedgr_secure.context import AskCohort, ServerContext
+from fedgr_secure.errors import InputError, require
+from fedgr_secure.messages import Update
 from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.sieve import Mixture, MixtureSettings, fit_mixture, judge
 from fedgr_secure.wire import Weights
-from privacy.channels.plain import PlainProxies
+from privacy.channels.plain import PlainProxies, ProxySample, Upload, UploadError
 
 
 @dataclass(frozen=True)
@@ -34,32 +36,50 @@ class FedGRServer:
         self._channel = channel
 
     def round(self, number: int, cohort: AskCohort) -> Mixture | None:
-        """One round: observe, sieve, refine and revise and train (on the clients), aggregate."""
+        """One round: observe, sieve, refine and revise and train (on the clients), aggregate.
+
+        Raises:
+            InputError: a client's upload is not one of the channel's, or has not one proxy per sample.
+        """
         mixture = None
         if self._config.sieve:
             proxies = cohort.ask(Observe(number, self.state.weights), expect=Proxies)
-            mixture = self._sieve(number, proxies)
-            updates = cohort.ask(self._verdicts(number, mixture, proxies))
+            uploads = {client: reply.upload for client, reply in proxies.items()}
+            mixture = self._sieve(number, uploads)
+            updates = cohort.ask(self._verdicts(number, mixture, uploads))
+            self._check_sizes(uploads, updates)
         else:
             updates = cohort.ask(Revise(number, self.state.weights, None, None, None))
         self.state = FedGRServerState(average(self.state.weights, updates), self.state.newest)
         return mixture
 
-    def _sieve(self, number: int, proxies: Mapping[int, Proxies]) -> Mixture:
+    def _sieve(self, number: int, uploads: Mapping[int, Upload]) -> Mixture:
         """Step 2: one mixture over the cohort's proxies, or over the newest of everyone seen so far."""
-        uploads = {client: reply.upload for client, reply in proxies.items()}
+        sample = self._pool(uploads)
         if self._config.mixture_data == "all_seen":
-            rows = {str(client): self._channel.rows(upload) for client, upload in uploads.items()}
+            rows = {str(client): self._channel.rows(client, upload) for client, upload in uploads.items()}
             newest = self.state.newest | {client: row.astype(np.float32) for client, row in rows.items()}
             self.state = FedGRServerState(self.state.weights, newest)
-            uploads = {int(client): {"proxies": row} for client, row in newest.items()}
+            sample = self._pool({int(client): {"proxies": row} for client, row in newest.items()})
         seed = self._randomness.integer("mixture", round=number)
         settings = MixtureSettings(tied=self._config.variances == "tied")
-        return fit_mixture(self._channel.pool(uploads).values, seed=seed, settings=settings)
+        return fit_mixture(sample.values, seed=seed, settings=settings)
 
-    def _verdicts(self, number: int, mixture: Mixture, proxies: Mapping[int, Proxies]) -> Revise | dict[int, Revise]:
+    def _pool(self, uploads: Mapping[int, Upload]) -> ProxySample:
+        try:
+            return self._channel.pool(uploads)
+        except UploadError as error:
+            raise InputError(str(error)) from None
+
+    def _verdicts(self, number: int, mixture: Mixture, uploads: Mapping[int, Upload]) -> Revise | dict[int, Revise]:
         """The mixture's parameters to everyone, or q and r_k to each client alone, as published."""
         if self._config.decide_at == "client":
             return Revise(number, None, mixture, None, None)
-        verdicts = {client: judge(mixture, self._channel.rows(reply.upload)) for client, reply in proxies.items()}
+        verdicts = {client: judge(mixture, self._channel.rows(client, upload)) for client, upload in uploads.items()}
         return {client: Revise(number, None, None, v.q, v.noise_rate) for client, v in verdicts.items()}
+
+    def _check_sizes(self, uploads: Mapping[int, Upload], updates: Mapping[int, Update]) -> None:
+        """The number of proxies is the weight in the average: a client that says two sizes is refused."""
+        for client, update in updates.items():
+            sent, who = len(self._channel.rows(client, uploads[client])), f"client {client}, round {update.round}"
+            require(sent == update.samples, f"{who}: {sent} proxies, allowed: one per sample, {update.samples}")

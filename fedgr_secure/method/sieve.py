@@ -53,17 +53,18 @@ class Mixture:
     def clean_probability(self, proxies: Vector) -> Vector:
         """q_i = P(clean | proxy): float64 (n,) from proxies in nats, float64 (n,).
 
-        A proxy that is not finite has no verdict and counts as wrong (q = 0), unless everything counts as clean.
+        A proxy that is not finite, or so far from both components that neither has a density there, has no verdict and
+        counts as wrong (q = 0), unless everything counts as clean.
         """
         if self.all_clean:
             return np.ones(len(proxies))
         finite = np.isfinite(proxies)
         values = np.where(finite, proxies, 0.0)[:, None]
         means, variances, weights = (np.asarray(v) for v in (self.means, self.variances, self.weights))
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             log_joint = np.log(weights) - 0.5 * (np.log(variances) + (values - means) ** 2 / variances)
-        log_total = np.logaddexp(log_joint[:, 0], log_joint[:, 1])
-        return np.where(finite, np.exp(log_joint[:, 0] - log_total), 0.0)
+            q = np.exp(log_joint[:, 0] - np.logaddexp(log_joint[:, 0], log_joint[:, 1]))
+        return np.where(finite & ~np.isnan(q), q, 0.0)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """The builder: shards hold given labels only, the truth is aligned with them, central sees the same wrong labels."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
-from fedgr_secure.config import Config, DataConfig, FederationConfig, NoiseConfig, PartitionConfig
+from fedgr_secure.config import Config, DataConfig, FederationConfig, NoiseConfig, PartitionConfig, override
 from fedgr_secure.data.federated import federate
 from fedgr_secure.data.sources import load_source
 from fedgr_secure.data.types import ArrayImages, ImageSpec, Source
@@ -144,3 +145,16 @@ def test_given_noise_without_given_labels_names_the_key_and_the_keys_found(tmp_p
 def test_sources_whose_parts_do_not_fit_are_refused(changes, words):
     with pytest.raises(InputError, match=words):
         build(dataclasses.replace(source(), **changes), config())
+
+
+@pytest.mark.parametrize("method", ["fedgr", "central"])
+def test_batch_norm_wants_two_samples_of_every_client_unless_they_are_pooled(method, tmp_path):
+    path = tmp_path / "parts.json"
+    path.write_text(json.dumps([[0], [1, 2]]))
+    parts = {"partition": "file", "partition_file": path, "clients": 2, "cohort": 2, "rounds": 1}
+    settings = override(Config(), {**parts, "norm": "batch", "method": method})
+    if method == "central":
+        assert len(build(source(samples=3), settings)[0].shards) == 1
+    else:
+        with pytest.raises(InputError, match="norm: batch, but a client has 1 sample and never trains"):
+            build(source(samples=3), settings)

@@ -233,7 +233,7 @@ def test_the_client_decides_as_the_server_does():
     mixture = Mixture((0.5, 3.0), (0.2, 1.5), (0.6, 0.4))
     client, server = Bench(decide_at="client"), Bench(decide_at="server")
     upload = server.observe(WARMUP).upload
-    verdict = judge(mixture, PlainProxies().rows(upload))
+    verdict = judge(mixture, PlainProxies().rows(0, upload))
     decided = server.revise(WARMUP, q=verdict.q, noise_rate=verdict.noise_rate)
     own = client.task(mixture=mixture)
     # float32 keeps 24 bits: relative 6e-8 of a loss below 20, times a slope of log q of at most 100 nats per nat

@@ -6,7 +6,7 @@ from sklearn.mixture import GaussianMixture
 
 from fedgr_secure.config import Config, FedGRConfig
 from fedgr_secure.context import ServerContext
-from fedgr_secure.errors import DivergedError
+from fedgr_secure.errors import DivergedError, InputError
 from fedgr_secure.messages import Update
 from fedgr_secure.method.fedgr import FEDGR
 from fedgr_secure.method.messages import Observe, Proxies, Revise
@@ -110,7 +110,7 @@ def test_the_order_in_which_clients_reply_does_not_matter():
 
 
 def test_weights_are_the_samples_that_clients_state():
-    subject = server()
+    subject = server(sieve=False)
     subject.round(0, FakeCohort(COHORT, samples={2: 1, 5: 1, 7: 2}))
     # (2 + 5 + 14) / 4
     assert subject.state.weights["w"].tolist() == [5.25, 5.25]
@@ -164,17 +164,36 @@ def test_losses_that_do_not_separate_are_reported_and_training_goes_on():
     assert subject.state.weights["w"].tolist() == [3.5, 3.5]
 
 
-def test_an_upload_of_another_kind_stops_the_round_before_any_training():
-    cohort = FakeCohort(COHORT | {9: np.ones((3, 2), np.float32)}, samples=dict.fromkeys([2, 5, 7, 9], 1))
-    with pytest.raises(ValueError, match="one float32 vector named proxies"):
-        server().round(0, cohort)
-    assert len(cohort.asked) == 1
+@pytest.mark.parametrize(
+    ("upload", "named"),
+    [
+        (np.ones((3, 2), np.float32), "client 9: upload .*one float32 vector named proxies"),
+        (np.float32([1.0, -0.5]), r"client 9: proxy -0\.5 nats, allowed: from 0 to 100"),
+        (np.float32([1.0, 3e38]), r"client 9: proxy 3\.0.*e\+38 nats"),
+        (np.float32([np.nan]), "client 9: proxy nan"),
+    ],
+)
+@pytest.mark.parametrize("switches", [{}, {"mixture_data": "all_seen"}, {"decide_at": "server"}])
+def test_an_upload_that_no_client_sends_stops_the_round_before_any_training(upload, named, switches):
+    cohort, subject = FakeCohort(COHORT | {9: upload}), server(**switches)
+    with pytest.raises(InputError, match=named):
+        subject.round(0, cohort)
+    assert len(cohort.asked) == 1 and subject.state.newest == {}
+
+
+def test_as_many_proxies_as_samples():
+    subject = server()
+    with pytest.raises(InputError, match="client 5, round 3: 50 proxies, allowed: one per sample, 51"):
+        subject.round(3, FakeCohort(COHORT, samples={2: 40, 5: 51, 7: 30}))
+    assert subject.state.weights is START
 
 
 def test_a_diverged_client_leaves_the_state_as_it_was(monkeypatch):
     cohort, subject = FakeCohort(COHORT), server()
     monkeypatch.setattr(
-        cohort, "_update", lambda round, client: Update(round, 1, START | {"w": np.full(2, np.nan, "f4")})
+        cohort,
+        "_update",
+        lambda round, client: Update(round, len(COHORT[client]), START | {"w": np.full(2, np.nan, "f4")}),
     )
     with pytest.raises(DivergedError):
         subject.round(0, cohort)

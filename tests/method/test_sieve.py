@@ -203,3 +203,8 @@ def test_any_losses_give_probabilities_and_a_rate(losses, seed):
     assert ((q >= 0) & (q <= 1)).all()
     if len(values):
         assert judge(mixture, values).noise_rate == np.mean(q < 0.5)
+
+
+def test_where_neither_component_has_a_density_there_is_no_verdict():
+    q = Mixture((0.0, 1.0), (1e-300, 1e-300), (0.5, 0.5)).clean_probability(np.array([1e10, -1e10, 0.0, 1.0]))
+    assert q.tolist() == [0.0, 0.0, 1.0, 0.0]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privacy.channels.plain import PlainProxies
+from privacy.channels.plain import PlainProxies, UploadError
 
 CHANNEL = PlainProxies()
 
@@ -12,7 +12,7 @@ def test_encode_rounds_to_float32_and_rows_give_that_back():
     losses = np.array([0.1, 2.5, 1e-9, 17.0])
     upload = CHANNEL.encode(losses)
     assert set(upload) == {"proxies"} and upload["proxies"].dtype == np.float32
-    rows = CHANNEL.rows(upload)
+    rows = CHANNEL.rows(0, upload)
     assert rows.dtype == np.float64
     # float32 has a 24-bit significand: relative rounding of at most 2^-24
     np.testing.assert_allclose(rows, losses, rtol=2.0**-24)
@@ -25,10 +25,16 @@ def test_the_pool_is_in_the_order_of_client_numbers():
     assert pooled.tolist() == [1.0, 2.0, 3.0] and pooled.dtype == np.float64
 
 
-def test_an_empty_pool_is_empty_and_non_finite_losses_pass_to_the_fit():
+def test_an_empty_pool_is_empty():
     assert CHANNEL.pool({}).values.shape == (0,)
-    with np.errstate(invalid="ignore"):
-        assert np.isnan(CHANNEL.pool({0: CHANNEL.encode(np.array([np.nan]))}).values).all()
+
+
+@pytest.mark.parametrize("proxy", [-1e-6, 100.00001, 3e38, np.inf, -np.inf, np.nan])
+def test_losses_that_no_client_sends_are_refused_and_the_client_named(proxy):
+    uploads = {3: CHANNEL.encode(np.array([0.0, 100.0])), 4: {"proxies": np.array([0.5, proxy], np.float32)}}
+    with pytest.raises(UploadError, match=r"client 4: proxy .* nats, allowed: from 0 to 100"):
+        CHANNEL.pool(uploads)
+    assert CHANNEL.pool({3: uploads[3]}).values.tolist() == [0.0, 100.0], "the limits themselves are allowed"
 
 
 ONE = np.ones(2, np.float32)
@@ -48,9 +54,9 @@ ONE = np.ones(2, np.float32)
     ids=["nothing", "another name", "one more", "float64", "integers", "a matrix", "a scalar"],
 )
 def test_any_other_upload_is_refused(upload):
-    with pytest.raises(ValueError, match=r"upload: .*allowed: one float32 vector named proxies"):
-        CHANNEL.rows(upload)
-    with pytest.raises(ValueError, match="allowed: one float32 vector"):
+    with pytest.raises(ValueError, match=r"client 6: upload .*allowed: one float32 vector named proxies"):
+        CHANNEL.rows(6, upload)
+    with pytest.raises(ValueError, match=r"client 1: upload .*allowed: one float32 vector"):
         CHANNEL.pool({0: {"proxies": ONE}, 1: upload})
 
 
