@@ -32,7 +32,7 @@ Positive = Annotated[float, Bound("a finite number above 0", lambda x: 0 < x < m
 FromZero = Annotated[float, Bound("a finite number from 0", lambda x: 0 <= x < math.inf)]
 Count = Annotated[int, Bound("a whole number from 1", lambda x: x >= 1)]
 Natural = Annotated[int, Bound("a whole number from 0", lambda x: x >= 0)]
-Side = Annotated[int, Bound("a whole number from 8", lambda x: x >= 8)]
+Side = Annotated[int, Bound("a whole number from 8 to 1024", lambda x: 8 <= x <= 1024)]
 
 
 @dataclass(frozen=True)

@@ -7,25 +7,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgr_secure.data.files import is_folder, shown
 from fedgr_secure.data.types import Labels, Source
 from fedgr_secure.errors import InputError, require
 
 UNKNOWN = -1
 """The true label of an image whose true class nobody recorded."""
 
-_LISTED = 5
-
 
 def as_labels(name: str, array: NDArray[np.generic]) -> Labels:
     """Whole-number labels of shape (N,) or (N, 1) as int64 (N,).
 
     Raises:
-        InputError: another shape, or a dtype that is not a whole number.
+        InputError: another shape, a dtype that is not a whole number, or a number too large for int64.
     """
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     require(array.ndim == 1, f"{name}: shape {array.shape}, allowed: (N,), one class number per image")
     require(array.dtype.kind in "iu", f"{name}: dtype {array.dtype}, allowed: whole numbers")
+    if array.dtype == np.uint64 and array.size:
+        highest = int(array.max())
+        require(highest <= np.iinfo(np.int64).max, f"{name}: {highest}, allowed: class numbers that fit 64 bits")
     return array.astype(np.int64)
 
 
@@ -81,14 +83,5 @@ def need_folder(path: Path | None, dataset: str) -> Path:
     """The folder of a data set, refused when it was not named or is not there."""
     if path is None:
         raise InputError(f"path: not given, but dataset {dataset} is read from disk: name its folder with --path")
-    require(path.is_dir(), f"path: {path}, allowed: an existing folder with the {dataset} data")
+    require(is_folder(path, "path"), f"path: {shown(path)}, allowed: an existing folder with the {dataset} data")
     return path
-
-
-def listed(names: list[str]) -> str:
-    """The first few names, for a message.
-
-    >>> listed(["a", "b"])
-    'a, b'
-    """
-    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")

@@ -6,8 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgr_secure.config import Config, DataConfig
-from fedgr_secure.data.checks import UNKNOWN, check_source, listed
+from fedgr_secure.data.checks import UNKNOWN, check_source
+from fedgr_secure.data.files import listed, shown
 from fedgr_secure.data.noise import Corruption, corrupt
+from fedgr_secure.data.npz import open_npz
 from fedgr_secure.data.partition import partition
 from fedgr_secure.data.types import FederatedData, Labels, Shard, Source, Truth
 from fedgr_secure.errors import InputError, require
@@ -94,8 +96,8 @@ def _no_given_labels(config: DataConfig) -> str:
     """Why there are no given labels, naming the key that was looked for and the keys that are there."""
     if config.dataset != "npz":
         return f"label_noise: given, but dataset {config.dataset} has no given labels: npz and clothing1m can have them"
-    message = f"label_noise: given, but {config.path} has no key {config.given_labels!r}"
-    if config.path is not None and config.path.is_file():
-        with np.load(config.path, allow_pickle=False) as archive:
+    message = f"label_noise: given, but {shown(config.path)} has no key {config.given_labels!r}"
+    if config.path is not None:
+        with open_npz(config.path) as archive:
             message += f"; it holds {listed(list(archive.files))}: name one with --given-labels"
     return message

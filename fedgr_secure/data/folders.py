@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from fedgr_secure.config import DataConfig
-from fedgr_secure.data.checks import UNKNOWN, check_labels, listed, need_folder
+from fedgr_secure.data.checks import UNKNOWN, need_folder
+from fedgr_secure.data.files import is_folder, listed, read_text, regular_file, shown, visible
 from fedgr_secure.data.stores import FileImages, Raw, Statistics
 from fedgr_secure.data.types import Labels
-from fedgr_secure.errors import InputError, require
+from fedgr_secure.errors import require
 
 FOLDER_SIZE = 32
 CLOTHING_SIZE = 224
@@ -35,6 +38,7 @@ CLOTHING_NAMES = (
     "Vest",
     "Underwear",
 )
+_CLOTHING_CLASSES = {str(number) for number in range(len(CLOTHING_NAMES))}
 
 CLOTHING_STATISTICS: Statistics = ((0.6959, 0.6537, 0.6371), (0.3113, 0.3192, 0.3214))
 """The constants that FedGR's authors normalise Clothing1M with."""
@@ -43,10 +47,12 @@ CLOTHING_STATISTICS: Statistics = ((0.6959, 0.6537, 0.6371), (0.3113, 0.3192, 0.
 def read_folder(config: DataConfig) -> Raw:
     """Read `path/train/<class>/*` and `path/test/<class>/*`; classes are the training folders in sorted order.
 
-    The whole image is resized to `image_size` (default 32) squared and converted to RGB.
+    The whole image is turned upright, converted to 8-bit RGB (`decode.decode_rgb`) and resized to `image_size`
+    (default 32) squared. Hidden files and folders, and files without an image's ending, are left out.
 
     Raises:
-        InputError: a split is missing or empty, a class has no training image, a test class is not a training class.
+        InputError: a split is missing or empty, a class has no training image, a test class is not a training class,
+            or something that is called an image is no regular file.
     """
     root = need_folder(config.path, config.dataset)
     names = _class_folders(root / "train")
@@ -72,9 +78,12 @@ def read_folder(config: DataConfig) -> Raw:
 
 
 def _class_folders(split: Path) -> list[str]:
-    require(split.is_dir(), f"path: {split} is missing, allowed: a folder with one folder of images per class")
-    names = sorted(entry.name for entry in split.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    require(bool(names), f"path: {split} has no class folder, allowed: one folder of images per class")
+    require(
+        is_folder(split, "path"),
+        f"path: {shown(split)} is missing, allowed: a folder with one folder of images per class",
+    )
+    names = [entry.name for entry in visible(split, "path") if is_folder(entry, "path")]
+    require(bool(names), f"path: {shown(split)} has no class folder, allowed: one folder of images per class")
     return names
 
 
@@ -83,8 +92,9 @@ def _class_files(root: Path, split: str, names: list[str]) -> tuple[tuple[str, .
     labels: list[int] = []
     for number, name in enumerate(names):
         folder = root / split / name
-        found = sorted(f.name for f in folder.iterdir() if f.suffix.lower() in EXTENSIONS) if folder.is_dir() else []
-        files += [f"{split}/{name}/{file}" for file in found]
+        entries = visible(folder, "path") if is_folder(folder, "path") else []
+        found = [regular_file(entry, "path") for entry in entries if entry.suffix.lower() in EXTENSIONS]
+        files += [f"{split}/{name}/{file.name}" for file in found]
         labels += [number] * len(found)
     return tuple(files), np.array(labels, dtype=np.int64)
 
@@ -99,7 +109,8 @@ def read_clothing1m(config: DataConfig) -> Raw:
     not used.
 
     Raises:
-        InputError: a list is missing, a line is malformed, an image has no label, a label is not 0 to 13.
+        InputError: a list is missing, a line is malformed, an image has no label or two, a label is not 0 to 13, a
+            listed image is not there, is listed twice, or is a training and a test image at once.
     """
     root = need_folder(config.path, config.dataset)
     noisy, clean = _label_table(root / "noisy_label_kv.txt"), _label_table(root / "clean_label_kv.txt")
@@ -107,6 +118,8 @@ def read_clothing1m(config: DataConfig) -> Raw:
     size = config.image_size or CLOTHING_SIZE
     short_side = round(size * CLOTHING_SHORT_SIDE / CLOTHING_SIZE)
     given = _lookup(train, noisy, root / "noisy_label_kv.txt")
+    both = sorted(set(train) & set(test))
+    require(not both, f"path: {shown(root)} lists {listed(both)} for training and for test, allowed: one of them")
     return Raw(
         train=FileImages(root, train, size, short_side),
         true_labels=np.array([clean.get(key, UNKNOWN) for key in train], dtype=np.int64),
@@ -120,41 +133,47 @@ def read_clothing1m(config: DataConfig) -> Raw:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text().splitlines() if line.strip()]
-    except FileNotFoundError:
-        raise InputError(f"path: {path} is missing, but Clothing1M's official layout has it") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"path: {path} cannot be read: {error}") from None
+    return [line.strip() for line in read_text(path, "path").splitlines() if line.strip()]
 
 
 def _keys(path: Path) -> tuple[str, ...]:
-    keys = tuple(_lines(path))
-    require(bool(keys), f"path: {path} lists no image, allowed: at least 1")
-    for key in keys:
-        parts = PurePosixPath(key).parts
-        require(
-            not key.startswith("/") and ".." not in parts,
-            f"path: {path} lists {key}, allowed: images below {path.parent}",
-        )
-    require((path.parent / keys[0]).is_file(), f"path: {path} lists {keys[0]}, which is not in {path.parent}")
-    return keys
+    """The images of a list, each spelt in one way only."""
+    keys = [_key(line, path) for line in _lines(path)]
+    require(bool(keys), f"path: {shown(path)} lists no image, allowed: at least 1")
+    twice = [key for key, count in Counter(keys).items() if count > 1]
+    require(not twice, f"path: {shown(path)} lists {listed(twice)} more than once, allowed: once")
+    gone = [key for key in keys if not os.path.isfile(f"{path.parent}/{key}")]
+    require(not gone, f"path: {shown(path)} lists {listed(gone)}, not in {shown(path.parent)} as a regular file")
+    return tuple(keys)
+
+
+def _key(text: str, path: Path) -> str:
+    key = PurePosixPath(text)
+    require(
+        not key.is_absolute() and ".." not in key.parts,
+        f"path: {shown(path)} lists {shown(text)}, allowed: images below {shown(path.parent)}",
+    )
+    return str(key)
 
 
 def _label_table(path: Path) -> dict[str, int]:
-    table = {}
+    """Image to class. A line may come twice, but not with another class."""
+    table: dict[str, int] = {}
     for number, line in enumerate(_lines(path), start=1):
-        key, _, label = line.rpartition(" ")
+        text, _, label = line.rpartition(" ")
         require(
-            bool(key) and label.isdecimal(), f"{path}, line {number}: {line!r}, allowed: an image, a space, a class"
+            bool(text) and label in _CLOTHING_CLASSES,
+            f"{shown(path)}, line {number}: {shown(line)!r}, allowed: an image, a space, a class from 0 to 13",
         )
-        table[key.strip()] = int(label)
-    labels = np.array(list(table.values()), dtype=np.int64)
-    check_labels(str(path), labels, images=len(table), classes=len(CLOTHING_NAMES))
+        key, value = _key(text.strip(), path), int(label)
+        before = table.setdefault(key, value)
+        require(
+            before == value, f"{shown(path)}, line {number}: {shown(key)} has class {value}, and {before} further up"
+        )
     return table
 
 
 def _lookup(keys: tuple[str, ...], table: dict[str, int], path: Path) -> Labels:
     missing = [key for key in keys if key not in table]
-    require(not missing, f"path: {path} has no label for {listed(missing)}")
+    require(not missing, f"path: {shown(path)} has no label for {listed(missing)}")
     return np.array([table[key] for key in keys], dtype=np.int64)

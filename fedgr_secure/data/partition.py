@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgr_secure.config import PartitionConfig
+from fedgr_secure.data.files import read_text, reason, shown
 from fedgr_secure.data.types import Labels
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.randomness import Randomness
@@ -126,10 +127,12 @@ def _from_file(path: Path | None, clients: int, samples: int) -> list[NDArray[np
     if path is None:
         raise InputError("partition_file: not given, but partition is 'file': name the JSON file with --partition-file")
     try:
-        rows = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"partition_file: {path} cannot be read as JSON: {error}") from None
-    where = f"partition_file: {path}"
+        rows = json.loads(read_text(path, "partition_file"))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"partition_file: {shown(path)} cannot be read as JSON: {reason(error)}") from None
+    where = f"partition_file: {shown(path)}"
     require(isinstance(rows, list), f"{where}: a {type(rows).__name__}, allowed: a list of index lists")
     require(len(rows) == clients, f"{where}: {len(rows)} lists, allowed: {clients}, one per client")
     shards = [_row(row, samples, f"{where}: client {client}") for client, row in enumerate(rows)]
@@ -146,12 +149,12 @@ def _from_file(path: Path | None, clients: int, samples: int) -> list[NDArray[np
 
 
 def _row(row: Any, samples: int, where: str) -> Indices:
-    require(isinstance(row, list), f"{where}: {row!r}, allowed: a list of indices")
+    require(isinstance(row, list), f"{where}: {shown(row)}, allowed: a list of indices")
     require(bool(row), f"{where}: no index, allowed: at least 1")
     for value in row:
         require(
             type(value) is int and 0 <= value < samples,
-            f"{where}: {value!r}, allowed: whole numbers from 0 to {samples - 1}",
+            f"{where}: {shown(value)}, allowed: whole numbers from 0 to {samples - 1}",
         )
     shard = np.sort(np.array(row, dtype=np.int64))
     twice = shard[1:][shard[1:] == shard[:-1]]

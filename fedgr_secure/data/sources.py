@@ -9,9 +9,18 @@ from fedgr_secure.config import DataConfig
 from fedgr_secure.data.checks import check_source
 from fedgr_secure.data.folders import read_clothing1m, read_folder
 from fedgr_secure.data.npz import read_npz
-from fedgr_secure.data.stores import STATISTICS_SAMPLE, FileImages, Raw, Statistics, measure, select
+from fedgr_secure.data.stores import (
+    STATISTICS_SAMPLE,
+    FileImages,
+    Raw,
+    Statistics,
+    check_images,
+    in_memory,
+    measure,
+    select,
+)
 from fedgr_secure.data.torchvision_sets import read_torchvision
-from fedgr_secure.data.types import ArrayImages, ImageSpec, ImageStore, Labels, Source
+from fedgr_secure.data.types import ImageSpec, ImageStore, Labels, Source
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.randomness import Randomness
 
@@ -27,6 +36,10 @@ def load_source(config: DataConfig) -> Source:
     With `train_size` or `test_size` the same images are drawn for every seed, and a smaller subset is part of a
     larger one. Mean and standard deviation are published constants where the data set has them; otherwise they are
     measured on the training images that are used (of images on disk, on at most 1000).
+
+    Images on disk are decoded when they are taken. A split of up to 20,000 (Clothing1M's test set is one) is decoded
+    once here, so that a damaged file is met before a run starts. In a larger one, a damaged file stops the run that
+    takes it with an `InputError` that names it; once it is replaced, `fedgr-secure resume` continues.
 
     >>> source = load_source(DataConfig(dataset="digits", train_size=100))
     >>> len(source.train), len(source.test), source.spec.classes
@@ -47,7 +60,10 @@ def load_source(config: DataConfig) -> Source:
         require(len(labels) == len(store), f"{name} labels: {len(labels)}, allowed: {len(store)}, one per image")
     train = _subset("train_size", config.train_size, len(raw.train))
     test = _subset("test_size", config.test_size, len(raw.test))
-    return check_source(_source(raw, train, test))
+    source = check_source(_source(raw, train, test))
+    for store in (source.train, source.test):
+        check_images(store)
+    return source
 
 
 def _read(config: DataConfig) -> Raw:
@@ -71,12 +87,9 @@ def _digits() -> Raw:
     pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]
     labels = digits.target.astype(np.int64)
     train, test = train_test_split(np.arange(len(labels)), test_size=DIGITS_TEST, stratify=labels, random_state=0)
-    return Raw(
-        train=ArrayImages(pixels[train]),
-        true_labels=labels[train],
-        given_labels=None,
-        test=ArrayImages(pixels[test]),
-        test_labels=labels[test],
+    return in_memory(
+        (pixels[train], labels[train]),
+        (pixels[test], labels[test]),
         class_names=tuple(str(name) for name in digits.target_names),
         natural=False,
     )

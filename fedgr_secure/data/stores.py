@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgr_secure.data.decode import decode_rgb
+from fedgr_secure.data.files import shown
 from fedgr_secure.data.types import ArrayImages, ImageStore, Labels, UInt8
-from fedgr_secure.errors import InputError
+from fedgr_secure.errors import require
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -21,7 +23,12 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 STATISTICS_SAMPLE = 1000
 """Images on disk that are decoded to measure mean and standard deviation."""
 
+CHECKED = 20_000
+"""Images on disk, of either split, up to which all are decoded before a run starts."""
+
 _BLOCK = 1000
+_BLOCK_VALUES = 2**27
+_SLIMMEST = 100
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,29 @@ class Raw:
     class_names: tuple[str, ...]
     natural: bool
     statistics: Statistics | None = None
+
+
+def in_memory(
+    train: tuple[UInt8, Labels],
+    test: tuple[UInt8, Labels],
+    *,
+    class_names: tuple[str, ...],
+    natural: bool,
+    given_labels: Labels | None = None,
+    statistics: Statistics | None = None,
+) -> Raw:
+    """A data set whose two splits are arrays: images (N, channels, height, width) and true labels (N,)."""
+    (train_images, true_labels), (test_images, test_labels) = train, test
+    return Raw(
+        train=ArrayImages(train_images),
+        true_labels=true_labels,
+        given_labels=given_labels,
+        test=ArrayImages(test_images),
+        test_labels=test_labels,
+        class_names=class_names,
+        natural=natural,
+        statistics=statistics,
+    )
 
 
 @dataclass(frozen=True)
@@ -72,7 +102,7 @@ class FileImages:
         """The images at `indices`.
 
         Raises:
-            InputError: naming a file that is missing or is not an image.
+            InputError: naming a file that is missing, is not an image, or is of a kind that is refused.
         """
         images = np.empty((len(indices), 3, self.size, self.size), dtype=np.uint8)
         for position, index in enumerate(indices):
@@ -80,14 +110,13 @@ class FileImages:
         return images
 
     def _decode(self, path: Path) -> UInt8:
-        from PIL import Image
-
-        try:
-            with Image.open(path) as image:
-                square = self._square(image.convert("RGB"))
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise InputError(f"image: {path} cannot be read as an image: {error}") from None
-        return np.asarray(square, dtype=np.uint8).transpose(2, 0, 1)
+        image = decode_rgb(path)
+        width, height = image.size
+        require(
+            self.crop_from is None or max(image.size) <= _SLIMMEST * min(image.size),
+            f"image: {shown(path)} is {width} x {height}, allowed: sides of at most 1 to {_SLIMMEST}",
+        )
+        return np.asarray(self._square(image), dtype=np.uint8).transpose(2, 0, 1)
 
     def _square(self, image: Image.Image) -> Image.Image:
         from PIL import Image
@@ -99,6 +128,17 @@ class FileImages:
         left, top = (width - self.size) // 2, (height - self.size) // 2
         resized = image.resize((width, height), Image.Resampling.BILINEAR)
         return resized.crop((left, top, left + self.size, top + self.size))
+
+
+def check_images(store: ImageStore) -> None:
+    """Decode every image of a store on disk, unless it holds more than `CHECKED`, which would take too long.
+
+    Raises:
+        InputError: naming the first file that is not an image.
+    """
+    if isinstance(store, FileImages) and len(store) <= CHECKED:
+        for index in range(len(store)):
+            store.take(np.array([index]))
 
 
 def select(store: ImageStore, indices: NDArray[np.int64]) -> ImageStore:
@@ -119,10 +159,11 @@ def measure(store: ImageStore, sample: NDArray[np.int64]) -> Statistics:
     >>> measure(ArrayImages(black_and_white), np.arange(2))
     ((0.5,), (0.5,))
     """
-    channels = store.take(sample[:1]).shape[1]
+    first = store.take(sample[:1])
+    channels, step = first.shape[1], max(1, min(_BLOCK, _BLOCK_VALUES // first.size))
     counts = np.zeros((channels, 256), dtype=np.int64)
-    for start in range(0, len(sample), _BLOCK):
-        block = store.take(sample[start : start + _BLOCK])
+    for start in range(0, len(sample), step):
+        block = store.take(sample[start : start + step])
         for channel in range(channels):
             counts[channel] += np.bincount(block[:, channel].ravel(), minlength=256)
     weights = counts / counts.sum(axis=1, keepdims=True)

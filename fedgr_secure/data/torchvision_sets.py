@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,9 @@ import numpy as np
 from fedgr_secure.config import DataConfig
 from fedgr_secure.data.checks import need_folder
 from fedgr_secure.data.cifar100 import FINE_CLASSES
-from fedgr_secure.data.stores import Raw, Statistics
-from fedgr_secure.data.types import ArrayImages, Labels, UInt8
+from fedgr_secure.data.files import reason, shown
+from fedgr_secure.data.stores import Raw, Statistics, in_memory
+from fedgr_secure.data.types import Labels, UInt8
 from fedgr_secure.errors import InputError
 
 DIGIT_NAMES = tuple("0123456789")
@@ -53,8 +52,6 @@ normalise with (CIFAR-10's deviations are the mean of the per-image ones, hence 
 NATURAL = {"fashion-mnist", "cifar10", "cifar100"}
 """A mirrored digit is another sign or none; a mirrored shirt, cat or truck is still one."""
 
-_FAILURES = (RuntimeError, OSError, ValueError, EOFError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile)
-
 
 def read_torchvision(config: DataConfig) -> Raw:
     """Read a torchvision data set from `config.path`; fetch it first only if `config.download` says so.
@@ -66,32 +63,34 @@ def read_torchvision(config: DataConfig) -> Raw:
     """
     name = config.dataset
     if config.download and config.path is not None:
-        config.path.mkdir(parents=True, exist_ok=True)
+        _make_folder(config.path)
     folder = need_folder(config.path, name)
-    train, true_labels = _split(name, folder, True, config.download)
-    test, test_labels = _split(name, folder, False, config.download)
-    return Raw(
-        train=ArrayImages(train),
-        true_labels=true_labels,
-        given_labels=None,
-        test=ArrayImages(test),
-        test_labels=test_labels,
+    return in_memory(
+        _split(name, folder, True, config.download),
+        _split(name, folder, False, config.download),
         class_names=CLASS_NAMES[name],
         natural=name in NATURAL,
         statistics=STATISTICS[name],
     )
 
 
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"path: {shown(path)} cannot be made: {reason(error)}") from None
+
+
 def _split(name: str, folder: Path, train: bool, download: bool) -> tuple[UInt8, Labels]:
     try:
         return _arrays(_opener(name)(folder, train, download))
-    except _FAILURES as error:
+    except Exception as error:  # torchvision documents no closed set of errors for a missing or damaged file
         advice = (
-            "the download failed"
+            "the download failed, or a file that is there is damaged"
             if download
-            else "name the folder that holds it with --path, or fetch it there with --download"
+            else "name the folder that holds it whole with --path, or fetch it into an empty one with --download"
         )
-        raise InputError(f"path: {folder} does not hold {name} ({error}): {advice}") from None
+        raise InputError(f"path: {shown(folder)} does not hold {name} ({reason(error)}): {advice}") from None
 
 
 def _opener(name: str) -> Callable[[Path, bool, bool], Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
+from fedgr_secure.data.files import reason, regular_file, shown
 from fedgr_secure.data.types import ImageSpec
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.models.norm import Norm, norm_2d
@@ -81,12 +82,11 @@ def load_backbone(backbone: ResNet, path: Path) -> None:
     Raises:
         InputError: the file is missing or damaged, or its names or shapes differ from the model's.
     """
+    regular_file(path, "pretrained")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise InputError(f"pretrained: {path} does not exist") from None
     except Exception as error:  # torch.load documents no closed set of errors for a damaged file
-        raise InputError(f"pretrained: {path} cannot be read as torch weights: {error}") from None
+        raise InputError(f"pretrained: {shown(path)} cannot be read as torch weights: {reason(error)}") from None
     require(isinstance(state, dict), f"pretrained: {path} holds a {type(state).__name__}, allowed: a state dict")
     wanted = {name: value for name, value in backbone.state_dict().items() if not name.startswith("fc.")}
     given = {name: value for name, value in state.items() if not str(name).startswith("fc.")}

@@ -1,7 +1,9 @@
 """Digits, npz files and subsets: what comes out, and what is refused."""
 
+import io
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -116,14 +118,64 @@ def test_npz_floats_of_either_range_give_the_same_pixels(load_npz, scale):
     assert (everything(load_npz(contents).train)[:, 0] == expected).all()
 
 
-@pytest.mark.parametrize("dark", ["x_train", "x_test"])
-def test_npz_floats_of_both_splits_are_scaled_alike(load_npz, dark):
-    """A dark split (all <= 1 of 255) must not be brightened when the other split is in [0, 255]."""
-    contents = arrays(dtype=np.float32)
-    contents[dark] = np.ones_like(contents[dark])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(("low", "high"), [(-1e-7, 1.0000001), (-1e-3, 1.001)])
+@pytest.mark.parametrize("split", ["x_train", "x_test"])
+def test_npz_floats_just_beyond_zero_and_one_are_rounding(load_npz, dtype, low, high, split):
+    """One pixel above 1 must not turn either split black."""
+    contents = {name: array / 255 if name.startswith("x") else array for name, array in arrays().items()}
+    contents[split][0, 0, :2] = low, high
+    for name in ("x_train", "x_test"):
+        contents[name] = contents[name].astype(dtype)
+    source, expected = load_npz(contents), arrays()
+    expected[split][0, 0, :2] = 0, 255
+    assert (everything(source.train)[:, 0] == expected["x_train"]).all()
+    assert (everything(source.test)[:, 0] == expected["x_test"]).all()
+
+
+def brightest(contents, dtype, highs):
+    for name, high in zip(("x_train", "x_test"), highs, strict=True):
+        contents[name] = np.zeros(contents[name].shape, dtype)
+        contents[name][0, 0, 0] = high
+
+
+@pytest.mark.parametrize(
+    ("dtype", "highs", "words"),
+    [
+        (np.float32, (1.02, 1), ["floats up to 1.02", "up to 255 (at least 128), or up to 1"]),
+        (np.float32, (0.5, 16), ["floats up to 16", "up to 255 (at least 128), or up to 1"]),
+        (np.float32, (127.5, 100), ["floats up to 127.5", "at least 128"]),
+        (np.uint8, (1, 1), ["whole numbers up to 1,", "only as float"]),
+        (np.float32, (1, 255), ["x_train: values up to 1,", "the other split, up to 255"]),
+        (np.float32, (255, 1), ["x_test: values up to 1,", "the other split, up to 255"]),
+        (np.int64, (255, 1), ["x_test: values up to 1,", "the other split, up to 255"]),
+        (np.float32, (255.1, 255), ["x_train", "255.1", "0 to 255"]),
+    ],
+)
+def test_npz_pixels_whose_range_is_not_clear_are_refused(load_npz, dtype, highs, words):
+    contents = arrays()
+    brightest(contents, dtype, highs)
+    with pytest.raises(InputError) as error:
+        load_npz(contents)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(("dtype", "highs"), [(np.uint8, (2, 16)), (np.float32, (128, 60)), (np.uint8, (0, 255))])
+def test_npz_pixels_whose_range_is_clear_are_taken_as_they_are(load_npz, dtype, highs):
+    contents = arrays()
+    brightest(contents, dtype, highs)
     source = load_npz(contents)
-    assert (everything(source.train)[:, 0] == contents["x_train"]).all()
-    assert (everything(source.test)[:, 0] == contents["x_test"]).all()
+    assert (everything(source.train).max(), everything(source.test).max()) == highs
+
+
+def test_npz_whole_numbers_in_one_split_and_floats_in_the_other_are_refused(load_npz):
+    contents = arrays()
+    contents["x_test"] = contents["x_test"] / 255
+    with pytest.raises(
+        InputError, match="x_train, x_test: uint8 and float64, allowed: whole numbers in both or floats"
+    ):
+        load_npz(contents)
 
 
 def test_npz_labels_may_be_a_column(load_npz):
@@ -176,12 +228,13 @@ def put(key, value):
         (put("y_train", np.zeros(11, int)), ["y_train", "11 labels", "12"]),
         (put("y_train", np.full(12, -1)), ["y_train", "-1"]),
         (put("y_train", np.full(12, 10**6)), ["y_train", "1000000"]),
+        (put("y_train", np.full(12, 2**64 - 1, np.uint64)), ["y_train", "18446744073709551615", "64 bits"]),
         (put("y_train", np.zeros(12)), ["y_train", "float64"]),
         (put("y_train", np.zeros((12, 3), int)), ["y_train", "(12, 3)"]),
         (put("y_test", np.zeros(2, int)), ["y_test", "2 labels", "6"]),
         (put("y_train_noisy", np.full(12, 3)), ["y_train_noisy", "3 at position 0", "0 to 2"]),
         (put("y_train_noisy", np.zeros(5, int)), ["y_train_noisy", "5 labels", "12"]),
-        (put("y_train", np.array([{}] * 12)), ["data.npz", "plain arrays"]),
+        (put("y_train", np.array([{}] * 12)), ["data.npz: y_train", "plain array", "it holds Python objects"]),
     ],
 )
 def test_bad_npz_contents_are_refused_by_name(load_npz, change, words):
@@ -191,6 +244,64 @@ def test_bad_npz_contents_are_refused_by_name(load_npz, change, words):
         load_npz(contents)
     for word in words:
         assert word in str(error.value)
+    assert "allow_pickle" not in str(error.value)
+
+
+def npy(array, header=None):
+    """The bytes of an .npy file, with another header if one is given."""
+    stream = io.BytesIO()
+    np.save(stream, array)
+    data = stream.getvalue()
+    size = int.from_bytes(data[8:10], "little")
+    return data if header is None else data[:10] + header.encode().ljust(size - 1) + b"\n" + data[10 + size :]
+
+
+def npy_header(shape, descr="|u1"):
+    return f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
+
+
+LABELS = np.zeros(12, np.uint8)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b"",
+        b"plain text",
+        npy(LABELS)[:-5],
+        npy(LABELS)[:20],
+        npy(LABELS, "{'descr': ("),
+        npy(LABELS, "12"),
+        npy(LABELS, "{1: 2}"),
+        npy(LABELS, npy_header("(12,)", descr="no type")),
+        npy(LABELS, npy_header("(12,)", descr="|O")),
+        npy(LABELS, npy_header("(10**9,)")),
+        npy(LABELS, npy_header("(4000000000000000,)")),
+        npy(LABELS, npy_header("(99999999999999999999999,)")),
+        npy(LABELS, npy_header("(-3,)")),
+    ],
+    ids=range(13),
+)
+def test_an_npz_member_that_is_no_plain_array_is_named(tmp_path, member):
+    path = tmp_path / "odd.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays().items():
+            archive.writestr(f"{name}.npy", member if name == "y_train" else npy(array))
+    with pytest.raises(InputError, match=r"odd\.npz: y_train (cannot be read as a plain array|is no array)") as error:
+        load_source(DataConfig(dataset="npz", path=path))
+    assert "allow_pickle" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("offset", "value"), [(8, 1), (10, 99)])  # the flag "encrypted"; an unknown compression
+def test_an_npz_member_that_zip_cannot_unpack_is_named(tmp_path, offset, value):
+    path = tmp_path / "odd.npz"
+    np.savez(path, **arrays())
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02") + offset] = value
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"odd\.npz: x_train cannot be read as a plain array"):
+        load_source(DataConfig(dataset="npz", path=path))
 
 
 def test_npz_labels_that_start_at_one_are_refused(load_npz):

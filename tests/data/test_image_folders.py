@@ -1,10 +1,12 @@
 """Class folders and Clothing1M's layout, with tiny generated images."""
 
+import struct
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from fedgr_secure.config import DataConfig
+from fedgr_secure.config import Config, DataConfig, check
 from fedgr_secure.data import stores
 from fedgr_secure.data.sources import load_source
 from fedgr_secure.errors import InputError
@@ -59,6 +61,7 @@ def test_statistics_of_a_large_folder_come_from_a_fixed_sample(root, monkeypatch
     for number in range(3, 20):
         save(root / "train" / "apple" / f"{number}.png", GREEN)
     monkeypatch.setattr("fedgr_secure.data.sources.STATISTICS_SAMPLE", 2)
+    monkeypatch.setattr(stores, "CHECKED", 0)
     taken = []
     decode = stores.FileImages._decode
 
@@ -107,10 +110,95 @@ def test_a_folder_with_one_class_is_refused(tmp_path):
         load(tmp_path)
 
 
-def test_a_damaged_image_is_named_when_it_is_taken(root):
-    (root / "train" / "zebra" / "2.png").write_bytes(b"no image")
-    with pytest.raises(InputError, match=r"zebra/2\.png cannot be read as an image"):
+def test_hidden_files_are_left_out(root):
+    for split in ("train", "test"):
+        (root / split / "apple" / "._0.png").write_bytes(b"\0\5\x16\7 what macOS keeps beside 0.png")
+        (root / split / ".hidden").mkdir()
+    source = load(root)
+    assert source.true_labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert source.test_labels.tolist() == [0, 0, 1, 1]
+
+
+def deep(dtype="<u2"):
+    """A 16-bit image whose rows are the levels 0, 8, 16, ... of 8 bits, times 257."""
+    return np.repeat(np.arange(32)[:, None] * 8 * 257, 32, axis=1).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [("a.png", deep()), ("a.tif", deep()), ("a.tiff", deep(">u2")), ("a.ppm", deep())],
+)
+def test_sixteen_bit_grey_images_keep_their_levels(root, name, array):
+    path = root / "train" / "apple" / name
+    Image.fromarray(array).save(path)
+    image = stores.FileImages(root, (f"train/apple/{name}",), 32).take(np.array([0]))[0]
+    assert image[:, :, 5].tolist() == [list(range(0, 256, 8))] * 3
+
+
+def white_at_zero(path):
+    Image.fromarray(deep()).save(path)
+    entry = "<HHIH"  # tag, type, count, value
+    path.write_bytes(path.read_bytes().replace(struct.pack(entry, 262, 3, 1, 1), struct.pack(entry, 262, 3, 1, 0)))
+
+
+@pytest.mark.parametrize(
+    ("make", "mode"),
+    [
+        (lambda path: Image.fromarray(deep(np.float32) / 65535).save(path), "F"),
+        (lambda path: Image.fromarray(deep(np.int32)).save(path), "I"),
+        (white_at_zero, "I;16"),
+    ],
+)
+def test_images_whose_white_is_not_known_are_refused(root, make, mode):
+    make(root / "test" / "zebra" / "x.tif")
+    with pytest.raises(InputError, match=f"zebra/x.tif cannot .*pixels of mode {mode}, allowed: whole numbers of 8 or"):
         load(root)
+
+
+@pytest.mark.parametrize(("orientation", "corner"), [(1, (0, 0)), (3, (-1, -1)), (6, (0, -1)), (8, (-1, 0))])
+@pytest.mark.parametrize("array", [deep("u1"), deep()], ids=["8 bits", "16 bits"])
+def test_the_exif_orientation_is_followed(root, orientation, corner, array):
+    """Orientation 6: the stored top left corner belongs at the top right."""
+    array = np.zeros_like(array)
+    array[:8, :8] = np.iinfo(array.dtype).max
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(array).save(root / "train" / "apple" / "0.png", exif=exif)
+    image = load(root).train.take(np.array([0]))[0, 0]
+    assert [at for at in ((0, 0), (0, -1), (-1, 0), (-1, -1)) if image[at] > 128] == [corner]
+
+
+def test_exif_that_cannot_be_read_turns_no_image(root):
+    Image.new("RGB", (32, 32), RED).save(root / "train" / "apple" / "0.png", exif=b"Exif\0\0 no such header")
+    assert load(root).train.take(np.array([0]))[0, 0].min() == 255
+
+
+def test_an_image_too_slim_to_scale_by_its_short_side_is_refused(tmp_path):
+    save(tmp_path / "x.png", RED, size=(1, 101))
+    with pytest.raises(InputError, match=r"x\.png is 1 x 101, allowed: sides of at most 1 to 100"):
+        stores.FileImages(tmp_path, ("x.png",), 8, crop_from=9).take(np.array([0]))
+
+
+@pytest.mark.parametrize("name", ["train/zebra/2.png", "test/zebra/1.png"])
+@pytest.mark.parametrize("content", [b"no image", None], ids=["text", "truncated"])
+def test_a_damaged_image_is_named_before_a_run_starts(root, monkeypatch, name, content):
+    monkeypatch.setattr("fedgr_secure.data.sources.STATISTICS_SAMPLE", 1)
+    (root / name).write_bytes(content or (root / name).read_bytes()[:45])
+    with pytest.raises(InputError, match=f"{name} cannot be read as an image"):
+        load(root)
+
+
+def test_a_damaged_image_of_a_large_set_is_named_when_it_is_taken_with_what_to_do(root, monkeypatch):
+    monkeypatch.setattr(stores, "CHECKED", 1)
+    (root / "test" / "zebra" / "1.png").write_bytes(b"no image")
+    store = load(root).test
+    with pytest.raises(InputError, match=r"zebra/1\.png cannot be read .*: replace the file; .* can then be resumed"):
+        store.take(np.arange(4))
+
+
+def test_an_image_size_that_no_memory_holds_is_refused(root):
+    with pytest.raises(InputError, match="image_size: 100000, allowed: a whole number from 8 to 1024"):
+        check(Config(data=DataConfig(dataset="folder", path=root, image_size=100_000)))
 
 
 @pytest.fixture
@@ -167,6 +255,16 @@ def test_clothing1m_resizes_the_short_side_and_cuts_the_centre(tmp_path, clothin
         ("noisy_train_key_list.txt", [key(0), key(5)], ["noisy_label_kv.txt", "no label for " + key(5)]),
         ("clean_label_kv.txt", [f"{key(4)} 1"], ["clean_label_kv.txt", "no label for " + key(5)]),
         ("noisy_label_kv.txt", [f"{key(0)} 14"], ["noisy_label_kv.txt", "14", "0 to 13"]),
+        ("noisy_label_kv.txt", [f"{key(0)} {10**20}"], ["noisy_label_kv.txt, line 1", "0 to 13"]),
+        ("noisy_label_kv.txt", [f"{key(0)} {'9' * 5000}"], ["noisy_label_kv.txt, line 1", "0 to 13"]),
+        ("noisy_label_kv.txt", [f"{key(0)} 3", f"{key(0)} 4"], ["_kv.txt, line 2", key(0), "class 4, and 3"]),
+        ("clean_label_kv.txt", [f"{key(4)} 3", f"./{key(4)} 4"], ["_kv.txt, line 2", key(4), "class 4, and 3"]),
+        ("noisy_train_key_list.txt", [key(0), key(4)], [key(4), "for training and for test"]),
+        ("noisy_train_key_list.txt", [key(0), f"images//{key(4)[7:]}"], [key(4), "for training and for test"]),
+        ("noisy_train_key_list.txt", [key(0), key(0)], ["noisy_train_key_list.txt", key(0), "more than once"]),
+        ("clean_test_key_list.txt", [key(4), "images/x.jpg"], ["clean_test_key_list.txt", "images/x.jpg", "not in"]),
+        ("clean_test_key_list.txt", [key(4), "images"], ["clean_test_key_list.txt", "images", "as a regular file"]),
+        ("clean_test_key_list.txt", ["../x.jpg"], ["clean_test_key_list.txt", "../x.jpg", "below"]),
         ("noisy_label_kv.txt", [f"{key(0)} shirt"], ["noisy_label_kv.txt, line 1", "shirt"]),
         ("noisy_label_kv.txt", ["3"], ["line 1", "'3'"]),
     ],
@@ -181,5 +279,10 @@ def test_bad_clothing1m_lists_are_refused_by_name(clothing, name, lines, words):
 
 def test_a_missing_clothing1m_list_is_refused(clothing):
     (clothing / "clean_label_kv.txt").unlink()
-    with pytest.raises(InputError, match=r"clean_label_kv\.txt is missing"):
+    with pytest.raises(InputError, match=r"clean_label_kv\.txt does not exist"):
         load_clothing(clothing)
+
+
+def test_a_line_of_labels_may_come_twice(clothing):
+    write(clothing, "clean_label_kv.txt", [f"{key(1)} 5", f"{key(4)} 1", f"{key(5)} 2", f"{key(4)} 1"])
+    assert load_clothing(clothing).test_labels.tolist() == [1, 2]

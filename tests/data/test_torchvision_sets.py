@@ -129,12 +129,37 @@ def test_a_set_with_a_wrong_checksum_is_refused(tmp_path, name):
         load_source(DataConfig(dataset=name, path=tmp_path))
 
 
-def test_a_truncated_set_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:12],
+        lambda data: b"",
+        lambda data: b"\0\0\x08\2" + data[4:],  # two axes
+        lambda data: b"\0\0\x63\3" + data[4:],  # an unknown type
+        lambda data: b"\1\2\3\4" + data[4:],
+        lambda data: data[:4] + b"\xff" * 12 + data[16:],
+    ],
+)
+@pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
+def test_a_damaged_set_is_refused(tmp_path, damage, name):
     write_mnist(tmp_path, "MNIST")
-    file = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
-    file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(InputError, match="does not hold mnist"):
+    file = tmp_path / "MNIST" / "raw" / name
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(InputError, match=r"does not hold mnist \(.+\): .*--path") as error:
         load_source(DataConfig(dataset="mnist", path=tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_torchvisions_advice_to_its_own_callers_is_left_out(tmp_path):
+    with pytest.raises(InputError) as error:
+        load_source(DataConfig(dataset="cifar10", path=tmp_path))
+    assert "download=True" not in str(error.value)
+
+
+def test_a_download_into_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file cannot be made: File exists"):
+        load_source(DataConfig(dataset="cifar10", path=tmp_path / "file", download=True))
 
 
 def test_a_missing_folder_is_refused(tmp_path):

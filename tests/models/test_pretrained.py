@@ -73,6 +73,16 @@ def test_a_file_that_would_run_code_is_refused(tmp_path, backbone, capsys):
     assert "code ran" not in capsys.readouterr().out
 
 
+def test_torchs_advice_to_its_own_callers_is_left_out(tmp_path, backbone):
+    """It advises weights_only=False, which would run the code."""
+    path = tmp_path / "exploit.pth"
+    torch.save({"conv1.weight": Exploit()}, path)
+    with pytest.raises(InputError) as error:
+        load_backbone(backbone, path)
+    assert "weights_only" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     "damage, name",
     [
