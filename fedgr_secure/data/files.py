@@ -19,14 +19,14 @@ _KINDS = {
 }
 
 
-def regular_file(path: Path, what: str) -> Path:
+def regular_file(path: Path, what: str, *, allowed: str = "an existing file") -> Path:
     """The path, refused unless a regular file is there: a fifo or a device would be waited for without end.
 
     Raises:
         InputError: `what`, the path, and what is there instead.
     """
     mode = _mode(path, what)
-    require(mode is not None, f"{what}: {shown(path)} does not exist, allowed: an existing file")
+    require(mode is not None, f"{what}: {shown(path)} does not exist, allowed: {allowed}")
     kind = stat.S_IFMT(mode or 0)
     require(kind == stat.S_IFREG, f"{what}: {shown(path)} is {_KINDS.get(kind, 'special')}, allowed: a regular file")
     return path

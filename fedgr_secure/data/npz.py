@@ -81,7 +81,7 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
     Raises:
         InputError: it is missing, is no regular file, or is no .npz file.
     """
-    regular_file(path, "path")
+    regular_file(path, "path", allowed="an existing .npz file")
     try:
         archive = np.load(path, allow_pickle=False)
     except Exception:  # NumPy documents no closed set of errors for a damaged file

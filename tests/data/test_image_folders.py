@@ -286,3 +286,32 @@ def test_a_missing_clothing1m_list_is_refused(clothing):
 def test_a_line_of_labels_may_come_twice(clothing):
     write(clothing, "clean_label_kv.txt", [f"{key(1)} 5", f"{key(4)} 1", f"{key(5)} 2", f"{key(4)} 1"])
     assert load_clothing(clothing).test_labels.tolist() == [1, 2]
+
+
+def test_a_run_that_a_damaged_image_stops_is_resumed_once_the_image_is_replaced(tmp_path, monkeypatch, tiny):
+    """Nobody looks at image 6 of 300 before the first round: the fingerprint takes 256 of them."""
+    from fedgr_secure.federation.loop import resume, run
+
+    for split, count in (("train", 20), ("test", 150)):
+        for name, colour in (("apple", GREEN), ("zebra", RED)):
+            for number in range(count):
+                save(tmp_path / split / name / f"{number:03}.png", colour, size=(8, 8))
+    path = tmp_path / "test" / "apple" / "006.png"
+    assert 6 not in np.linspace(0, 299, 256).astype(np.int64)
+    whole = path.read_bytes()
+    settings = {
+        "dataset": "folder",
+        "path": tmp_path,
+        "image_size": 8,
+        "train_size": None,
+        "test_size": None,
+        "rounds": 1,
+        "method": "fedavg",
+    }
+    expected = run(tiny(**settings, out=tmp_path / "expected"))
+    monkeypatch.setattr(stores, "CHECKED", 0)
+    path.write_bytes(b"no image")
+    with pytest.raises(InputError, match=r"apple/006\.png cannot be read .*can then be resumed"):
+        run(tiny(**settings, out=tmp_path / "run"))
+    path.write_bytes(whole)
+    assert resume(tmp_path / "run").rounds == expected.rounds
