@@ -259,7 +259,7 @@ def read_toml(path: Path) -> Config:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"config file: {path} does not exist") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"config file: {path} cannot be read as TOML: {error}") from None
     return from_table(table, where=str(path))
 

@@ -6,7 +6,7 @@ registers a `Method`, and everything else (runner, view, checkpoint, evaluator, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,6 +80,9 @@ class Method:
         claims: what is promised about everything that leaves a client.
         verdict: the client's estimate of its own label errors, from its state; None where the method makes none.
         mean_losses: the client's running-mean losses, from its state; None where the method keeps none.
+        check_client: refuses (`InputError`) a stored client state that does not fit the client.
+        check_server: refuses a stored server state that does not fit the clients' numbers of samples; its `weights` are
+            checked for every method.
         pooled: the method trains on everybody's data in one place (no federation).
     """
 
@@ -93,4 +96,6 @@ class Method:
     claims: Callable[[Config], tuple[PrivacyClaim, ...]]
     verdict: Callable[[Any], Verdict] | None = None
     mean_losses: Callable[[Any], Any] | None = None
+    check_client: Callable[[Any, ClientContext], None] | None = None
+    check_server: Callable[[Any, Sequence[int]], None] | None = None
     pooled: bool = False

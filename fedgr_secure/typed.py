@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from fedgr_secure.errors import InputError, nearest, require
+from fedgr_secure.files import read_bytes
 
 
 def decode(hint: Any, value: Any, where: str, *, defaults: bool = False) -> Any:
@@ -32,7 +33,8 @@ def decode(hint: Any, value: Any, where: str, *, defaults: bool = False) -> Any:
     """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
-        require(value in args, f"{where}: {_short(value)}, allowed: {', '.join(map(str, args))}")
+        fits = any(type(value) is type(arg) and value == arg for arg in args)
+        require(fits, f"{where}: {_short(value)}, allowed: {', '.join(map(str, args))}")
         return value
     if origin in (types.UnionType, typing.Union):
         some = next(a for a in args if a is not type(None))
@@ -59,6 +61,8 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
         return float(value)
     fits = isinstance(value, hint) and not (hint is int and isinstance(value, bool))
     require(fits, f"{where}: {_short(value)}, allowed: {hint.__name__}")
+    small = hint is not int or -(2**63) <= value < 2**63
+    require(small, f"{where}: {_short(value)}, allowed: a whole number that fits 64 bits")
     return value
 
 
@@ -71,8 +75,10 @@ def _fields(kind: type) -> dict[str, Any]:
 def _record(kind: type, value: Any, where: str, *, defaults: bool) -> Any:
     require(isinstance(value, dict), f"{where}: {_short(value)}, allowed: a table")
     fields = _fields(kind)
+    if "schema" in fields.keys() & value.keys():  # first: of another schema, other keys are to be expected
+        decode(fields["schema"], value["schema"], f"{where}: schema")
     for key in value:
-        require(key in fields, f"{where}: unknown key {key!r}{nearest(str(key), fields)}")
+        require(key in fields, f"{where}: unknown key {_short(key)}{nearest(str(key), fields)}")
     missing = fields.keys() - value.keys()
     require(defaults or not missing, f"{where}: {', '.join(sorted(missing))} is missing")
     values = {key: decode(fields[key], entry, f"{where}: {key}", defaults=defaults) for key, entry in value.items()}
@@ -88,24 +94,37 @@ def read_json(path: Path, hint: Any) -> Any:
     Raises:
         InputError: the file is missing, is not strict JSON (NaN and Infinity are refused), or holds something else.
     """
-    return decode(hint, parse_json(_text(path), path), str(path))
+    return decode(hint, parse_json(_text(read_bytes(path), path), path), str(path))
 
 
-def read_json_lines(path: Path, kind: type, *, torn: bool = False) -> Iterator[Any]:
+def read_json_lines(path: Path, kind: type, *, torn: bool = False, first: int | None = None) -> Iterator[Any]:
     """One record a line.
 
     Args:
         path: the file.
         kind: the records' dataclass.
         torn: a damaged last line is left out: a run that was killed, or is still writing, has not written it yet.
+        first: only so many lines are read, whatever follows them.
 
     Raises:
-        InputError: as `read_json`, naming the line.
+        InputError: as `read_json`, naming the line, or there are fewer than `first` lines.
     """
-    lines = _text(path).split("\n")
+    data = read_bytes(path)
+    lines = _text(data if first is None else b"\n".join(first_lines(data, first, path)), path).split("\n")
     for number, line in enumerate(lines, start=1):
         if line.strip() and not (torn and number == len(lines) and not _is_json(line)):
             yield decode(kind, parse_json(line, path, line=number), f"{path}, line {number}")
+
+
+def first_lines(data: bytes, count: int, path: Path) -> list[bytes]:
+    """The first `count` lines of a file's content, each of which was written to its end.
+
+    Raises:
+        InputError: there are fewer.
+    """
+    lines = data.split(b"\n")[:-1]
+    require(len(lines) >= count, f"{path}: {len(lines)} lines, allowed: {count} at least")
+    return lines[:count]
 
 
 def parse_json(text: str, path: Path, *, line: int = 1) -> Any:
@@ -124,26 +143,25 @@ def parse_json(text: str, path: Path, *, line: int = 1) -> Any:
         raise InputError(f"{path}, line {line}: damaged JSON: {error}") from None
 
 
-def _text(path: Path) -> str:
+def _text(data: bytes, path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path}: the file is missing") from None
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
+        line = data[: error.start].count(b"\n") + 1
         raise InputError(f"{path}, line {line}: is not UTF-8 text") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _is_json(line: str) -> bool:
     try:
         json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return False
     return True
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of too many digits, lists in lists in lists
+        text = f"a huge {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from fedgr_secure.config import Config, OutputConfig, check, data_name
+from fedgr_secure.config import Config, check, data_name
 from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
 from fedgr_secure.data.federated import federate
 from fedgr_secure.data.sources import load_source
-from fedgr_secure.data.types import FederatedData
+from fedgr_secure.data.types import FederatedData, Truth
 from fedgr_secure.data.views import Views
 from fedgr_secure.errors import DivergedError, InputError, require
-from fedgr_secure.federation.checkpoint import Checkpoints
+from fedgr_secure.federation.checkpoint import Belongs, Checkpoints
 from fedgr_secure.federation.cohort import Cohort, draw_cohort
 from fedgr_secure.federation.evaluate import Evaluator
-from fedgr_secure.federation.folder import RunFolder
+from fedgr_secure.federation.folder import MOST_THREADS, RunFolder, essence
+from fedgr_secure.federation.restore import restore
 from fedgr_secure.federation.runner import ClientRunner, DebugRunner, SequentialRunner
 from fedgr_secure.federation.store import ClientStore, DiskStore, MemoryStore, StateFolder
 from fedgr_secure.federation.view import ViewRecorder
@@ -84,7 +85,7 @@ class Federation:
         """One round: draw the cohort, let the server half lead it, keep the clients' states, measure."""
         started = time.perf_counter()
         cohort = self._cohort(number)
-        mixture = self.server.round(number, cohort)
+        mixture = self._lead(number, cohort)
         for client, half in cohort.halves.items():
             if half.state is not None:
                 self.store.save(client, number, half.state)
@@ -98,19 +99,33 @@ class Federation:
         seconds["evaluate"] = time.perf_counter() - started - in_round
         return record, RoundTiming(number, {name: round(value, 6) for name, value in seconds.items()})
 
-    def _cohort(self, number: int) -> Cohort:
+    def drawn(self, number: int) -> tuple[int, ...]:
+        """The clients of a round."""
         federation = self.config.federation
-        clients = draw_cohort(
+        return draw_cohort(
             number,
             clients=len(self.data.shards),
             size=min(federation.cohort, len(self.data.shards)),
             warmup=federation.warmup,
             randomness=self.randomness,
         )
-        halves = {client: self.method.client(self._context(client), self.store.load(client)) for client in clients}
+
+    def _cohort(self, number: int) -> Cohort:
+        clients = self.drawn(number)
+        halves = {client: self.method.client(self.context(client), self.store.load(client)) for client in clients}
         return Cohort(number, halves, self.runner, self.recorder)
 
-    def _context(self, client: int) -> ClientContext:
+    def _lead(self, number: int, cohort: Cohort) -> Mixture | None:
+        try:
+            return self.server.round(number, cohort)
+        except RuntimeError as error:
+            if "without overflow" not in str(error):
+                raise
+            told = "; ".join([str(error).splitlines()[0], *getattr(error, "__notes__", [])])
+            raise DivergedError(f"round {number}: a setting is too large for the model's numbers: {told}") from error
+
+    def context(self, client: int) -> ClientContext:
+        """One client's surroundings."""
         return ClientContext(self.data.shards[client], self.data.spec.classes, self.config, self.bench, self.randomness)
 
     def _measure(self, number: int, cohort: Cohort, mixture: Mixture | None) -> RoundRecord:
@@ -142,21 +157,6 @@ class Federation:
             client_updates=cohort.updates,
         )
 
-    def fingerprint(self) -> str:
-        """A hash of who owns what under which label and of up to 256 images of each set, evenly spaced.
-
-        A resume on other data is refused by it.
-        """
-        digest, truth = hashlib.sha256(), self.evaluator.truth
-        for shard in self.data.shards:
-            digest.update(shard.index.tobytes())
-            digest.update(shard.labels.tobytes())
-        digest.update(truth.test_labels.tobytes())
-        for store in (self.data.shards[0].store, truth.test):
-            rows = np.unique(np.linspace(0, len(store) - 1, 256).astype(np.int64))
-            digest.update(store.take(rows).tobytes())
-        return digest.hexdigest()
-
     def client_records(self) -> tuple[ClientRecord, ...]:
         """Every client as it stands, for the report."""
         truth, evaluator = self.evaluator.truth, self.evaluator
@@ -182,22 +182,25 @@ def run(config: Config, *, on_round: Iterable[OnRound] = ()) -> Result:
         on_round: called with every round's record, in order.
 
     Raises:
-        InputError: a setting or a file is not acceptable; nothing is left behind.
-        DivergedError: training produced a non-finite number; the folder keeps the rounds before it.
+        InputError: a setting or a file is not acceptable, or the disk is full.
+        DivergedError: training produced a non-finite number.
+
+    An error before the end of the first round leaves nothing behind, and with `force` the run that was to be replaced
+    where it was: only with the first complete round is it gone. After a later error the folder keeps the rounds before
+    it, and says so. An interrupted run (Ctrl-C, kill) is always left to be resumed.
     """
     config = check(config)
     folder = RunFolder(config.output.out or default_folder(config))
     folder.check_free(force=config.output.force)
     federation = prepare(config, folder)
-    fingerprint = federation.fingerprint()
-    folder.create(force=config.output.force)
-    with folder.in_use():
+    found = fingerprint(federation.data, federation.evaluator.truth)
+    with folder.fresh(force=config.output.force):
         folder.write_manifest(
             config,
             privacy=federation.method.claims(config),
             threads=torch.get_num_threads(),
             parameters=sum(int(np.prod(v.shape)) for v in federation.server.state.weights.values()),
-            fingerprint=fingerprint,
+            fingerprint=found,
         )
         return _drive(federation, folder, 0, tuple(on_round))
 
@@ -214,35 +217,59 @@ def resume(path: Path, *, on_round: Iterable[OnRound] = ()) -> Result:
     manifest = folder.manifest()
     config = check(folder.config())
     require(not folder.finished, f"run folder: {path} is complete; nothing to resume")
-    torch.set_num_threads(manifest.threads)
+    set_threads(manifest.threads)
     federation = prepare(config, folder)
-    require(
-        federation.fingerprint() == manifest.data_fingerprint,
-        f"run folder: {path} was started on other data than {config.data.path or config.data.dataset} holds now",
-    )
+    _check_data(folder, config, federation.data, federation.evaluator.truth)
     with folder.in_use():
-        return _drive(federation, folder, _restore(federation, folder), tuple(on_round))
+        return _drive(federation, folder, restore(federation, folder), tuple(on_round))
 
 
 def complete(config: Config) -> Summary:
     """The summary of `config`'s run, which is read if it is complete, resumed if it was stopped, and else run.
 
     Raises:
-        InputError: the folder holds a run of another configuration.
+        InputError: the folder holds a run of another configuration, or on other data than there are now.
     """
     folder = RunFolder(config.output.out or default_folder(config))
-    if config.output.force or not (folder.path / "manifest.json").exists():
+    if config.output.force or not folder.holds_run:
         return run(config).summary
+    same = essence(folder.config()) == essence(config)
+    require(same, f"out: {folder.path} holds a run of another configuration; --force replaces it")
+    summary = folder.summary()
+    if summary is None:
+        return resume(folder.path).summary
+    wanted = (config.method, data_name(config), config.seed, config.federation.rounds)
+    found = (summary.method, summary.data, summary.seed, summary.rounds)
     require(
-        _essence(folder.config()) == _essence(config),
-        f"out: {folder.path} holds a run of another configuration; --force replaces it",
+        found == wanted,
+        f"out: {folder.path / 'summary.json'} is of (method, data, seed, rounds) {found}, not of {wanted}; "
+        "--force replaces the run",
     )
-    return folder.summary() or resume(folder.path).summary
+    _check_data(folder, config, *_load(config))
+    return summary
 
 
-def _essence(config: Config) -> Config:
-    """The part of a configuration that decides the results."""
-    return dataclasses.replace(config, output=OutputConfig(memorised_every=config.output.memorised_every))
+def _check_data(folder: RunFolder, config: Config, data: FederatedData, truth: Truth) -> None:
+    """Refuse data that are not those that the run in the folder started with."""
+    same = fingerprint(data, truth) == folder.manifest().data_fingerprint
+    place = config.data.path or config.data.dataset
+    require(same, f"run folder: {folder.path} was started on other data than {place} holds now; --force replaces it")
+
+
+def fingerprint(data: FederatedData, truth: Truth) -> str:
+    """A hash of who owns what under which label and of up to 256 images of each set, evenly spaced.
+
+    A resume on other data is refused by it.
+    """
+    digest = hashlib.sha256()
+    for shard in data.shards:
+        digest.update(shard.index.tobytes())
+        digest.update(shard.labels.tobytes())
+    digest.update(truth.test_labels.tobytes())
+    for store in (data.shards[0].store, truth.test):
+        rows = np.unique(np.linspace(0, len(store) - 1, 256).astype(np.int64))
+        digest.update(store.take(rows).tobytes())
+    return digest.hexdigest()
 
 
 def rounds_done(path: Path) -> int:
@@ -252,51 +279,52 @@ def rounds_done(path: Path) -> int:
     return checkpoint.rounds_done if checkpoint is not None else 0
 
 
-def _restore(federation: Federation, folder: RunFolder) -> int:
-    """Put the checkpoint's states back; the number of complete rounds."""
-    checkpoint = Checkpoints(folder.checkpoints, federation.method.server_state).read()
-    done = checkpoint.rounds_done if checkpoint is not None else 0
-    records = folder.keep_rounds(done)
-    federation.recorder.forget_from(done)
-    federation.store.restore(checkpoint.versions if checkpoint is not None else {})
-    if checkpoint is not None:
-        federation.server.state = checkpoint.server
-    for client, state in federation.store.items():
-        federation.evaluator.note(client, state)
-    for record in records:
-        federation.mixture = record.mixture or federation.mixture
-        for client in record.cohort:
-            counts = federation.evaluator.participations
-            counts[client] = counts.get(client, 0) + 1
-    return done
-
-
 def _drive(federation: Federation, folder: RunFolder, start: int, on_round: tuple[OnRound, ...]) -> Result:
     """Rounds from `start` to the end."""
-    config = federation.config
+    with _saying_what_stays(folder):
+        _rounds(federation, folder, start, on_round)
+        records = folder.rounds()
+        summary = summarise(federation, records, folder.timings())
+        clients, weights = federation.client_records(), federation.server.state.weights
+        losses = federation.evaluator.loss_histogram(federation.mixture)
+        folder.finish(summary, clients, losses, weights)
+    return Result(summary, tuple(records), weights, clients, folder.path)
+
+
+def _rounds(federation: Federation, folder: RunFolder, start: int, on_round: tuple[OnRound, ...]) -> None:
     checkpoints = Checkpoints(folder.checkpoints, federation.method.server_state)
-    for number in range(start, config.federation.rounds):
+    run, every = folder.manifest().identity(), federation.config.output.checkpoint_every
+    for number in range(start, federation.config.federation.rounds):
         record, timing = federation.round(number)
         folder.append(record, timing)
-        every = config.output.checkpoint_every
         if every and (number + 1) % every == 0:
-            checkpoints.write(number + 1, federation.server.state, federation.store)
+            belongs = Belongs(run, folder.digest(number + 1))
+            checkpoints.write(number + 1, federation.server.state, federation.store, belongs)
         for callback in on_round:
             callback(record)
-    records = folder.rounds()
-    summary = summarise(federation, records, folder.timings())
-    clients, weights = federation.client_records(), federation.server.state.weights
-    losses = federation.evaluator.loss_histogram(federation.mixture)
-    folder.finish(summary, clients, losses, weights)
-    return Result(summary, tuple(records), weights, clients, folder.path)
+
+
+@contextmanager
+def _saying_what_stays(folder: RunFolder) -> Iterator[None]:
+    """An error in the middle of a run says what the folder keeps."""
+    try:
+        yield
+    except (InputError, DivergedError) as error:
+        if not folder.done:
+            raise
+        kept = f"{folder.path} keeps the {folder.done} rounds before"
+        if isinstance(error, DivergedError):
+            error.add_note(kept)
+            raise
+        raise InputError("; ".join([str(error), *getattr(error, "__notes__", []), kept])) from error
 
 
 def prepare(config: Config, folder: RunFolder) -> Federation:
     """Load the data, build the model, and set both halves up; writes nothing."""
     if config.output.threads is not None or config.model.model in ("cnn", "mlp"):
-        torch.set_num_threads(config.output.threads or 1)
+        set_threads(config.output.threads or 1)
     method, randomness = METHODS[config.method], Randomness(config.seed)
-    data, truth = federate(load_source(config.data), config, randomness)
+    data, truth = _load(config)
     model = build_model(config.model, data.spec, seed=randomness.integer("initial weights"))
     views = Views.for_images(data.spec, config.views)
     bench = Workbench(model, views, config.training, randomness, _device(config.output.device))
@@ -313,6 +341,16 @@ def prepare(config: Config, folder: RunFolder) -> Federation:
         recorder=ViewRecorder(folder.view, config.output.record_view),
         evaluator=Evaluator(data, truth, bench, method),
     )
+
+
+def _load(config: Config) -> tuple[FederatedData, Truth]:
+    return federate(load_source(config.data), config, Randomness(config.seed))
+
+
+def set_threads(count: int) -> None:
+    """Set the number of torch threads of this process."""
+    require(1 <= count <= MOST_THREADS, f"threads: {count}, allowed: a whole number from 1 to {MOST_THREADS}")
+    torch.set_num_threads(count)
 
 
 def _device(name: str) -> str:

@@ -8,6 +8,7 @@ from fedgr_secure.messages import Update
 from fedgr_secure.method.client import FedGRClient, FedGRState, verdict_of
 from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.server import FedGRServer, FedGRServerState
+from fedgr_secure.method.stored import check_client, check_server
 from privacy.channels.plain import PlainProxies
 from privacy.claims import PrivacyClaim, plain_weights
 
@@ -36,4 +37,6 @@ FEDGR = Method(
     claims=_claims,
     verdict=verdict_of,
     mean_losses=lambda state: state.mean_losses,
+    check_client=check_client,
+    check_server=check_server,
 )

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedgr_secure.errors import CheckpointError
-from fedgr_secure.federation.checkpoint import Checkpoints
+from fedgr_secure.federation.checkpoint import Belongs, Checkpoints
 from fedgr_secure.federation.store import DiskStore, MemoryStore, StateFolder
 
 
@@ -26,6 +26,9 @@ class Client:
     """A client's state."""
 
     day: int
+
+
+BELONGS = Belongs("manifest", "rounds")
 
 
 def server(number):
@@ -58,11 +61,12 @@ def test_what_was_written_is_read(checkpoints, make_store):
     store = make_store()
     for done in (2, 5):
         play(store, 0 if done == 2 else 2, done)
-        checkpoints.write(done, server(done), store)
+        checkpoints.write(done, server(done), store, BELONGS)
     found = checkpoints.read()
+    assert found.belongs == BELONGS
     assert found.rounds_done == 5
     assert found.server.weights["w"].tolist() == [5.0, 5.0, 5.0]
-    assert found.versions == {0: 4, 1: 1, 2: 2, 3: 3, 4: 4}
+    assert {k: v.round for k, v in found.versions.items()} == {0: 4, 1: 1, 2: 2, 3: 3, 4: 4}
     again = make_store()
     again.restore(found.versions)
     assert [(client, state.day) for client, state in again.items()] == [(0, 4), (1, 1), (2, 2), (3, 3), (4, 4)]
@@ -72,7 +76,7 @@ def test_only_the_newest_is_kept(checkpoints, make_store, tmp_path):
     store = make_store()
     for done in range(1, 5):
         play(store, done - 1, done)
-        checkpoints.write(done, server(done), store)
+        checkpoints.write(done, server(done), store, BELONGS)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.json", "clients", "server.round-0000004"]
     assert len(list((tmp_path / "clients").iterdir())) == 4
 
@@ -111,18 +115,19 @@ def test_death_at_any_step_leaves_the_old_checkpoint_or_the_new(tmp_path, make_s
         states = StateFolder(checkpoints.folder / "clients", Client)
         store = type(make_store())(states)
         play(store, 0, 2)
-        checkpoints.write(2, server(2), store)
+        checkpoints.write(2, server(2), store, BELONGS)
         play(store, 2, 4)
         with monkeypatch.context() as patch:
             Mortal(patch, step, after=after)
             try:
-                checkpoints.write(4, server(4), store)
+                checkpoints.write(4, server(4), store, BELONGS)
                 died = False
             except Killed:
                 died = True
         found = checkpoints.read()
         again = type(store)(states)
         again.restore(found.versions)
+        again.committed(found.versions)
         seen = [(client, state.day) for client, state in again.items()]
         old, new = [(0, 1), (1, 1)], [(0, 3), (1, 1), (2, 2), (3, 3)]
         assert (found.rounds_done, seen) in [(2, old), (4, new)]
@@ -130,7 +135,7 @@ def test_death_at_any_step_leaves_the_old_checkpoint_or_the_new(tmp_path, make_s
         assert len(list((checkpoints.folder / "clients").iterdir())) == len(seen)  # nothing else is left
         outcomes.append(found.rounds_done)
         again.save(0, 9, Client(9))  # and the run goes on
-        checkpoints.write(10, server(10), again)
+        checkpoints.write(10, server(10), again, BELONGS)
         assert {path.name for path in checkpoints.folder.iterdir()} == {
             "checkpoint.json",
             "clients",
@@ -146,12 +151,14 @@ def test_death_at_any_step_leaves_the_old_checkpoint_or_the_new(tmp_path, make_s
 def test_newer_files_that_no_checkpoint_names_are_ignored(checkpoints, make_store, tmp_path):
     store = make_store()
     play(store, 0, 2)
-    checkpoints.write(2, server(2), store)
+    checkpoints.write(2, server(2), store, BELONGS)
     StateFolder(tmp_path / "clients", Client).write(0, 7, Client(7))
     (tmp_path / "server.round-0000008").write_bytes(b"never committed")
     (tmp_path / "checkpoint.json.part").write_text('{"schema": 1, "rounds')
     found, again = checkpoints.read(), make_store()
     again.restore(found.versions)
+    assert (tmp_path / "clients" / "client-0000000.round-0000007").exists()  # nothing changes before all is checked
+    again.committed(found.versions)
     assert found.rounds_done == 2
     assert again.load(0).day == 1
     assert not (tmp_path / "clients" / "client-0000000.round-0000007").exists()
@@ -180,29 +187,50 @@ def truncate(folder):
     edit(server_sha256=hashlib.sha256(data).hexdigest())(folder)
 
 
+def client(**changes):
+    """Client 0's entry with other values."""
+
+    def damage(folder):
+        entries = json.loads((folder / "checkpoint.json").read_text())["clients"]
+        edit(clients=[entries[0] | changes, *entries[1:]])(folder)
+
+    return damage
+
+
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
-        (write("checkpoint.json", b'{"schema": 1, "rou'), "checkpoint.json: cannot be read"),
-        (write("checkpoint.json", b""), "checkpoint.json: cannot be read"),
-        (write("checkpoint.json", b"\xff\xfe"), "checkpoint.json: cannot be read"),
-        (write("checkpoint.json", b"[1]"), "checkpoint.json: cannot be read"),
-        (edit(schema=99), "checkpoint.json: schema 99, allowed: 1"),
-        (edit(schema=None), "checkpoint.json: cannot be read"),
-        (edit(rounds_done=None), "checkpoint.json: cannot be read"),
-        (edit(rounds_done="many"), "checkpoint.json: cannot be read"),
-        (edit(clients=[1]), "checkpoint.json: cannot be read"),
-        (edit(clients={"zero": 1}), "checkpoint.json: cannot be read"),
-        (edit(server="server.round-0000009"), "checkpoint.json: cannot be read.*server.round-0000009"),
-        (write(SERVER, b"other bytes"), f"{SERVER}: damaged"),
-        (lambda folder: (folder / SERVER).unlink(), f"checkpoint.json: cannot be read.*{SERVER}"),
-        (truncate, "checkpoint.json: cannot be read.*not a record"),
+        (write("checkpoint.json", b'{"schema": 1, "rou'), "cannot be read: .*checkpoint.json, line 1: damaged JSON"),
+        (write("checkpoint.json", b""), "checkpoint.json, line 1: damaged JSON"),
+        (write("checkpoint.json", b"\xff\xfe"), "checkpoint.json, line 1: is not UTF-8 text"),
+        (write("checkpoint.json", b"[1]"), r"checkpoint.json: \[1\], allowed: a table"),
+        (write("checkpoint.json", b"[" * 100_000), "checkpoint.json, line 1: damaged JSON"),
+        (write("checkpoint.json", b'{"schema": ' + b"9" * 5000 + b"}"), "checkpoint.json, line 1: damaged JSON"),
+        (edit(schema=99), "checkpoint.json: schema: 99, allowed: 2"),
+        (write("checkpoint.json", b'{"schema": 1, "server": "x"}'), "checkpoint.json: schema: 1, allowed: 2"),
+        (edit(schema=2.0), "checkpoint.json: schema: 2.0, allowed: 2"),
+        (edit(schema=None), "checkpoint.json: schema is missing"),
+        (edit(rounds_done=None), "checkpoint.json: rounds_done is missing"),
+        (edit(more=1), "checkpoint.json: unknown key 'more'"),
+        *((edit(rounds_done=value), f"rounds_done: {value!r}, allowed: int") for value in ("6", 6.9, True)),
+        (edit(rounds_done=0), "rounds_done: 0, allowed: a whole number from 1"),
+        (edit(rounds_done=2**70), "rounds_done: .*allowed: a whole number that fits 64 bits"),
+        (edit(clients={"0": 1}), "clients: .*allowed: a list"),
+        (client(client=-1), "client -1: state of round 1, allowed: clients from 0"),
+        (client(client=1), "clients, allowed: each once, in rising order"),
+        (client(client="0"), r"clients\[0\]: client: '0', allowed: int"),
+        (client(round=2), "client 0: state of round 2, allowed: .*rounds from 0 to 1"),
+        (client(round=-1), "client 0: state of round -1"),
+        (edit(rounds_done=9), "server.round-0000009: cannot be read: .*the file is missing"),
+        (write(SERVER, b"other bytes"), f"{SERVER}: cannot be read: damaged"),
+        (lambda folder: (folder / SERVER).unlink(), f"{SERVER}: cannot be read: .*the file is missing"),
+        (truncate, f"{SERVER}: cannot be read: not a record"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_by_name(checkpoints, make_store, damage, named):
     store = make_store()
     play(store, 0, 2)
-    checkpoints.write(2, server(2), store)
+    checkpoints.write(2, server(2), store, BELONGS)
     damage(checkpoints.folder)
     with pytest.raises(CheckpointError, match=named):
         checkpoints.read()
@@ -211,6 +239,6 @@ def test_a_damaged_checkpoint_is_refused_by_name(checkpoints, make_store, damage
 def test_the_state_of_another_method_is_refused(checkpoints, make_store):
     store = make_store()
     play(store, 0, 1)
-    checkpoints.write(1, server(1), store)
+    checkpoints.write(1, server(1), store, BELONGS)
     with pytest.raises(CheckpointError, match="message type: Server, allowed: Client"):
         Checkpoints(checkpoints.folder, Client).read()

@@ -62,7 +62,7 @@ def test_a_run_folder_in_use_is_neither_resumed_nor_replaced(tmp_path, tiny, sto
 def test_pruning_leaves_files_of_other_names(tmp_path):
     (tmp_path / "letter.txt").write_text("mine")
     (tmp_path / "client-0000001.round-0000001").write_text("old")
-    StateFolder(tmp_path, None).prune(set())
+    StateFolder(tmp_path, None).prune({})
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 

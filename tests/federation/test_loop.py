@@ -38,9 +38,12 @@ def files_of(result):
 
 
 def states_of(result):
-    """Every client's and the server's state after the last round, as bytes."""
+    """Every client's and the server's state after the last round, as bytes, and which of them belong together."""
     files = (path for path in (result.folder / "checkpoint").rglob("*") if path.is_file())
-    return {path.name: path.read_bytes() for path in files}
+    states = {path.name: path.read_bytes() for path in files}
+    commit = json.loads(states.pop("checkpoint.json"))
+    del commit["belongs"]["run"]  # of the manifest, which says how the run was carried out
+    return states | {"commit": commit}
 
 
 @pytest.mark.parametrize("name", VARIANTS)

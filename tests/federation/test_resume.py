@@ -167,7 +167,7 @@ def test_records_that_lack_rounds_of_the_checkpoint_are_refused(stopped):
     folder = stopped(after=3, checkpoint_every=3)
     path = folder / "rounds.jsonl"
     path.write_text(path.read_text().split("\n")[0] + "\n")
-    with pytest.raises(InputError, match=r"rounds\.jsonl: 1 rounds, allowed: the checkpoint's 3 at least"):
+    with pytest.raises(InputError, match=r"rounds\.jsonl: 1 lines, allowed: 3 at least"):
         resume(folder)
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fedgr_secure.federation.files import write_atomic
+from fedgr_secure.files import write_atomic
 
 
 class Killed(BaseException):
