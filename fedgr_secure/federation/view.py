@@ -5,17 +5,21 @@ Attacks read this and public knowledge, nothing else.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedgr_secure.errors import InputError
-from fedgr_secure.wire import from_bytes
+from fedgr_secure.errors import InputError, require
+from fedgr_secure.files import disk, make_folder, read_bytes, write_plain
+from fedgr_secure.wire import WireError, from_bytes
 
 Level = Literal["off", "uploads", "all"]
 _TO_ALL = "all"
+_ROUND = re.compile(r"round-([0-9]{7}|[1-9][0-9]{7,})")
+_MESSAGE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\.(up|down)\.(0|[1-9][0-9]*|all)")
 
 
 @dataclass(frozen=True)
@@ -35,18 +39,39 @@ class ViewRecorder:
             self._write(round, f"{kind}.up.{client}", data)
 
     def forget_from(self, round: int) -> None:
-        """Drop what was recorded from `round` on (a resumed run records it again)."""
-        if self.folder is not None and self.folder.is_dir():
-            for path in self.folder.iterdir():
-                if int(path.name.removeprefix("round-")) >= round:
-                    shutil.rmtree(path)
+        """Drop what was recorded from `round` on (a resumed run records it again); other files stay."""
+        if self.folder is not None:
+            for number, folder in _rounds(self.folder):
+                for path, *_ in _messages(folder) if number >= round else ():
+                    with disk(path, "removed"):
+                        path.unlink()
+                with suppress(OSError):  # not empty: it holds something else
+                    folder.rmdir()
 
     def _write(self, round: int, name: str, data: bytes) -> None:
         if self.level == "off" or self.folder is None:
             return
         folder = self.folder / f"round-{round:07d}"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
+        make_folder(folder)
+        write_plain(folder / name, data)
+
+
+def _rounds(view: Path) -> Iterator[tuple[int, Path]]:
+    """The folders that a recorder made, by round; whatever else lies there is not ours."""
+    with disk(view, "read"):
+        for path in sorted(view.iterdir()) if view.is_dir() else ():
+            found = _ROUND.fullmatch(path.name)
+            if found and path.is_dir():
+                yield int(found[1]), path
+
+
+def _messages(folder: Path) -> Iterator[tuple[Path, str, bool, int | None]]:
+    """The messages that a recorder wrote: file, type, whether up, and client (None: all of the cohort)."""
+    with disk(folder, "read"):
+        for path in sorted(folder.iterdir()):
+            found = _MESSAGE.fullmatch(path.name)
+            if found and path.is_file():
+                yield path, found[1], found[2] == "up", None if found[3] == _TO_ALL else int(found[3])
 
 
 @dataclass(frozen=True)
@@ -84,17 +109,33 @@ class ServerView:
         Raises:
             InputError: nothing was recorded.
         """
-        if not self.folder.is_dir():
-            raise InputError(f"server view: {self.folder} does not exist; record one with --record-view uploads")
-        return sorted(int(path.name.removeprefix("round-")) for path in self.folder.iterdir())
+        require(
+            self.folder.is_dir(), f"server view: {self.folder} does not exist; record one with --record-view uploads"
+        )
+        return sorted(number for number, _ in _rounds(self.folder))
 
     def messages(self, round: int, kinds: Iterable[type[Any]] | None = None) -> list[Seen]:
-        """The messages of one round, of all types or of the given ones, by type, direction and client."""
+        """The messages of one round, of all types or of the given ones, by type, direction and client.
+
+        Raises:
+            InputError: the round was not recorded, or a file is damaged or holds another message than its name says.
+        """
         wanted = {kind.__name__ for kind in kinds or self.kinds}
-        found = []
-        for path in (self.folder / f"round-{round:07d}").iterdir():
-            kind, direction, client = path.name.split(".")
-            if kind in wanted:
-                message = from_bytes(path.read_bytes(), self.kinds)
-                found.append(Seen(round, None if client == _TO_ALL else int(client), direction == "up", message))
+        folder = dict(_rounds(self.folder)).get(round)
+        if folder is None:
+            raise InputError(f"server view: {self.folder} holds no round {round}")
+        found = [
+            Seen(round, client, up, self._read(path, kind, round))
+            for path, kind, up, client in _messages(folder)
+            if kind in wanted
+        ]
         return sorted(found, key=lambda seen: (type(seen.message).__name__, seen.up, seen.client or 0))
+
+    def _read(self, path: Path, kind: str, round: int) -> Any:
+        try:
+            message: Any = from_bytes(read_bytes(path), self.kinds)
+        except WireError as error:
+            raise WireError(f"{path}: {error}") from None
+        said = f"{type(message).__name__} of round {message.round}"
+        require(said == f"{kind} of round {round}", f"{path}: holds {said}, allowed: {kind} of round {round}")
+        return message
