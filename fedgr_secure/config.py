@@ -383,6 +383,7 @@ def _check_bounds(section: Any) -> None:
         value, hint = getattr(section, field_.name), hints[field_.name]
         if dataclasses.is_dataclass(value):
             _check_bounds(value)
+        require(not isinstance(value, int) or value < 2**63, f"{field_.name}: too large, allowed: below 2**63")
         for part in (hint, *get_args(hint)):
             for bound in getattr(part, "__metadata__", ()):
                 if isinstance(bound, Bound) and value is not None:

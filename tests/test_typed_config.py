@@ -126,6 +126,10 @@ def test_an_integer_is_a_float_where_a_float_is_meant(tmp_path):
         ("[fedgr]\nrepresentation = 'cos'", ["representation: 'cos', allowed: cosine, l2, kl"]),
         ("fedgr = 3", ["fedgr: 3, allowed: a table"]),
         ("[fedgr\n", ["cannot be read as TOML"]),
+        ("seed = " + "9" * 5000, ["cannot be read as TOML"]),
+        ("seed = 0x" + "f" * 5000, ["seed: a huge int, allowed: a whole number that fits 64 bits"]),
+        ("seed = 9223372036854775808", ["seed: 9223372036854775808, allowed: a whole number that fits 64 bits"]),
+        ("method = " + "[" * 100_000, ["cannot be read as TOML"]),
     ],
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path, text, parts):
@@ -233,6 +237,7 @@ RULES = [
         for name in ("weight_decay", "lambda_b", "lambda_r", "mu")
         for value in (-1e-9, math.inf, math.nan)
     ),
+    *((name, 2**63, f"{name}: too large, allowed: below 2**63") for name in ("seed", "rounds", "crop_padding")),
     *(("momentum", value, f"momentum: {value}, allowed: from 0 to below 1") for value in (-0.1, 1.0, math.nan)),
 ]
 
@@ -288,6 +293,13 @@ def test_decode_reads_nested_values():
     assert decode(Point, {"x": 2.5}, "p", defaults=True) == Point(2.5)
 
 
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -301,6 +313,9 @@ def test_decode_reads_nested_values():
         ({"notes": {"k": "v"}}, "p: notes: k: 'v', allowed: int"),
         ({"x": None}, "p: x: None, allowed: float"),
         ({"x": 10**400}, "allowed: a finite number"),
+        ({"x": 10**5000}, "x: a huge int, allowed: a finite number"),
+        ({"pair": [1, 2**63]}, "p: pair[1]: 9223372036854775808, allowed: a whole number that fits 64 bits"),
+        ({"notes": nested(5000)}, "p: notes: a huge list, allowed: an object"),
         ({"y": 1}, "p: unknown key 'y'"),
     ],
 )
@@ -337,11 +352,35 @@ def test_json_is_strict(tmp_path):
         read_json(tmp_path / "none", tuple[float, ...])
 
 
+@dataclass(frozen=True)
+class Numbered:
+    schema: Literal[2]
+    x: int
+
+
+@pytest.mark.parametrize("schema", [1, 3, "2", 2.0, True])
+def test_another_schema_is_told_before_anything_that_differs_with_it(schema):
+    with pytest.raises(InputError, match=f"p: schema: {schema!r}, allowed: 2"):
+        decode(Numbered, {"schema": schema, "y": 0}, "p")
+
+
+def test_the_first_lines_are_read_whatever_follows_them(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'{"schema": 2, "x": 0}\n{"schema": 2, "x": 1}\n\xff\x00\n{"sch')
+    assert [one.x for one in read_json_lines(path, Numbered, first=2)] == [0, 1]
+    with pytest.raises(InputError, match="line 3: is not UTF-8"):
+        list(read_json_lines(path, Numbered, first=3))
+    with pytest.raises(InputError, match=r"x\.jsonl: 3 lines, allowed: 4 at least"):  # the last has no end
+        list(read_json_lines(path, Numbered, first=4))
+
+
 def test_a_torn_last_line_is_left_out_only_on_request(tmp_path):
     path = tmp_path / "x.jsonl"
     line = '{"x": 1, "tags": [], "pair": null, "shade": "dark", "notes": {}}\n'
+    for torn in (line[:20], "[" * 100_000, "9" * 5000):
+        path.write_text(line + line + torn)
+        assert len(list(read_json_lines(path, Point, torn=True))) == 2
     path.write_text(line + line + line[:20])
-    assert len(list(read_json_lines(path, Point, torn=True))) == 2
     with pytest.raises(InputError, match="line 3: damaged JSON"):
         list(read_json_lines(path, Point))
     path.write_text(line + line[:20] + "\n" + line)

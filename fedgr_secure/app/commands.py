@@ -18,6 +18,7 @@ from fedgr_secure.app.sweep import Cell, Outcome, cell_folder, sweep
 from fedgr_secure.config import Config, Method, check, data_name
 from fedgr_secure.errors import require
 from fedgr_secure.federation.folder import RunFolder
+from fedgr_secure.files import write_atomic
 from fedgr_secure.records import Summary
 
 
@@ -78,8 +79,8 @@ def compare(config: Config, *, methods: Sequence[Method], seeds: int, jobs: int,
         name: found for name in methods if (found := [o.summary for o in outcomes if o.cell.name == name and o.summary])
     }
     if rows:
-        (root / "compare.md").write_text(tables.compare_markdown(rows))
-        (root / "compare.csv").write_text(tables.compare_csv(rows))
+        write_atomic(root / "compare.md", tables.compare_markdown(rows))
+        write_atomic(root / "compare.csv", tables.compare_csv(rows))
         console.print(tables.compare_table(rows))
         console.print(f"runs and table: {root}", markup=False)
     if as_json:

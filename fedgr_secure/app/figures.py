@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedgr_secure.app.runfolder import LossHistogram, RunData
 from fedgr_secure.app.tables import METHOD_NAMES, data_size, duration, number, percent
+from fedgr_secure.files import disk, make_folder
 from fedgr_secure.records import MixtureRecord, RoundRecord
 
 if TYPE_CHECKING:
@@ -305,12 +306,13 @@ def write_figures(run: RunData, folder: Path) -> tuple[str, ...]:
     import matplotlib
 
     target = folder / "figures"
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     names = []
     with matplotlib.rc_context(_STYLE):
         for kind in FIGURES:
             figure = kind.draw(run)
             if figure is not None:
-                figure.savefig(target / kind.file, format="png")
+                with disk(target / kind.file, "written"):
+                    figure.savefig(target / kind.file, format="png")
                 names.append(kind.file)
     return tuple(names)

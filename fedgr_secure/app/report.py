@@ -12,6 +12,7 @@ from fedgr_secure.app.figures import FIGURES, last_and_best, run_title, seconds_
 from fedgr_secure.app.runfolder import RunData, read_run
 from fedgr_secure.app.tables import ABSENT, METHOD_NAMES, data_size, duration, number, percent
 from fedgr_secure.config import NoiseConfig, data_name, to_toml
+from fedgr_secure.files import write_atomic
 from privacy.claims import PrivacyClaim
 
 LAST_ROUNDS = 15
@@ -64,7 +65,7 @@ def write_report(folder: Path) -> Path:
     run = read_run(folder)
     names = write_figures(run, folder)
     path = folder / "report.html"
-    path.write_text(_page(run, names), encoding="utf-8")
+    write_atomic(path, _page(run, names))
     return path
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedgr_secure.config import Config
 from fedgr_secure.errors import require
 from fedgr_secure.federation.folder import Manifest, RunFolder
+from fedgr_secure.files import disk
 from fedgr_secure.records import ClientRecord, LossHistogram, RoundRecord, RoundTiming, Summary
 from privacy.claims import PrivacyClaim
 
@@ -46,7 +47,8 @@ def read_run(path: Path) -> RunData:
     Raises:
         InputError: the folder is missing, is not a run folder, or holds a damaged file; names the file and the line.
     """
-    require(path.is_dir(), f"run folder: {path} {'is not a folder' if path.exists() else 'does not exist'}")
+    with disk(f"run folder: {path}", "used"):
+        require(path.is_dir(), f"run folder: {path} {'is not a folder' if path.exists() else 'does not exist'}")
     folder = RunFolder(path)
     manifest, summary = folder.manifest(), folder.summary()
     torn = summary is None

@@ -1,5 +1,7 @@
 """From the recorded view of a run alone, the server gets every single loss back that the proxies averaged."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,9 @@ from attacks.view import open_view, proxy_series
 from fedgr_secure.errors import InputError
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.federation.loop import prepare
-from fedgr_secure.method.messages import Observe
+from fedgr_secure.method.messages import Observe, Proxies
 from fedgr_secure.method.server import FedGRServer
+from fedgr_secure.wire import to_bytes
 
 SETTINGS = {"record_view": "uploads", "rounds": 6, "warmup": 2}
 
@@ -52,6 +55,17 @@ def test_inverted_proxies_are_the_losses_under_the_recorded_global_models(run, s
 def test_a_view_without_proxies_has_no_series(finished):
     assert proxy_series(open_view(finished(method="fedavg", record_view="uploads", rounds=2).folder)) == {}
     assert proxy_series(open_view(finished(sieve=False, record_view="uploads", rounds=2).folder)) == {}
+
+
+@pytest.mark.parametrize("proxies", [np.zeros(999, np.float32), np.zeros((2, 2), np.float32), np.float32(1)])
+def test_uploads_of_other_lengths_are_refused_in_one_line(run, tmp_path, proxies):
+    folder = shutil.copytree(run.folder, tmp_path / "copy")
+    client = max(run.clients, key=lambda client: client.participations).client
+    last = max(record.round for record in run.rounds if client in record.cohort)
+    path = folder / "view" / f"round-{last:07d}" / f"Proxies.up.{client}"
+    path.write_bytes(to_bytes(Proxies(last, {"proxies": np.asarray(proxies)})))
+    with pytest.raises(InputError, match=rf"round {last}, client {client}: proxies of shape .*, allowed: one vector"):
+        proxy_series(open_view(folder))
 
 
 def test_a_run_without_a_view_or_a_folder_without_a_run_is_refused(finished, tmp_path):

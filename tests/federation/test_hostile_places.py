@@ -1,6 +1,7 @@
 """What must never be lost: other people's files, a run in use, and what lies outside the folders that were named."""
 
 import multiprocessing
+import os
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from fedgr_secure.data.types import ImageSpec
 from fedgr_secure.data.views import Views
 from fedgr_secure.errors import InputError
 from fedgr_secure.federation.folder import RunFolder
-from fedgr_secure.federation.loop import resume, run
+from fedgr_secure.federation.loop import complete, resume, run
 from fedgr_secure.federation.store import StateFolder
 
 
@@ -33,6 +34,48 @@ def test_force_keeps_away_from_a_run_folder_with_a_users_own_file(tmp_path, tiny
         run(tiny(out=out, rounds=1, force=True))
     (out / "notes.txt").unlink()
     assert run(tiny(out=out, rounds=2, force=True)).summary.rounds == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("x" * 300, "(out|run folder): .*xxx: cannot be used: File name too long"),
+        ("x\0y", "cannot be made: embedded null byte"),
+        ("dangling", "dangling is a link to nowhere, allowed: a new or empty folder"),
+        ("locked", "lock.*(cannot be written|not a regular file)"),
+    ],
+)
+def test_places_that_cannot_be_used_are_refused_in_one_line(tmp_path, tiny, name, named):
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "locked").mkdir()
+    os.mkfifo(tmp_path / "locked" / "lock")
+    for start in (run, complete):
+        with pytest.raises(InputError, match=named) as caught:
+            start(tiny(out=tmp_path / name, method="fedavg", rounds=1))
+        assert len(str(caught.value).splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "locked"]
+
+
+def test_a_link_to_a_run_is_replaced_where_it_leads(tmp_path, tiny):
+    run(tiny(out=tmp_path / "run", method="fedavg", rounds=1))
+    (tmp_path / "link").symlink_to("run")
+    run(tiny(out=tmp_path / "link", method="fedavg", rounds=2, force=True))
+    assert RunFolder(tmp_path / "run").summary().rounds == 2
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "rounds.jsonl", "checkpoint/checkpoint.json", "lock"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_nobody_waits_for_it(stopped, name):
+    folder = stopped(after=2, method="fedavg", checkpoint_every=1)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(InputError, match=r"not a regular file|no run was started|lock: cannot be written"):
+        resume(folder)
+
+
+def test_more_threads_than_any_machine_has_are_refused(tmp_path, tiny):
+    with pytest.raises(InputError, match="threads: 1025, allowed: a whole number from 1 to 1024"):
+        run(tiny(out=tmp_path / "run", threads=1025))
 
 
 def hold(path, held, let_go):

@@ -1,5 +1,6 @@
 """A run that is stopped, even by kill -9, continues to the very numbers of a run that was not."""
 
+import json
 import multiprocessing
 import random
 import signal
@@ -191,6 +192,28 @@ def test_complete_reads_resumes_or_runs(tiny, stopped, finished, tmp_path):
         complete(tiny(out=tmp_path / "stopped", lr=0.01))
     assert complete(tiny(out=tmp_path / "new", method="fedavg", rounds=1)).rounds == 1
     assert complete(tiny(out=tmp_path / "new", method="fedavg", rounds=2, force=True)).rounds == 2
+
+
+def test_complete_does_not_take_a_run_on_other_data_for_its_own(tiny, tmp_path):
+    path, labels = tmp_path / "data.npz", np.arange(60) % 4
+    npz(path, labels)
+    data = {"dataset": "npz", "path": path, "train_size": None, "test_size": None}
+    config = tiny(out=tmp_path / "run", method="fedavg", rounds=1, **data)
+    summary = complete(config)
+    assert complete(config) == summary
+    npz(path, np.roll(labels, 1))
+    with pytest.raises(InputError, match=r"run was started on other data than .*data\.npz holds now; --force replaces"):
+        complete(config)
+
+
+@pytest.mark.parametrize("change", [{"seed": 5}, {"method": "fedprox"}, {"rounds": 3}, {"data": "mnist"}], ids=str)
+def test_complete_refuses_a_summary_of_another_run(tiny, tmp_path, change):
+    config = tiny(out=tmp_path / "run", method="fedavg", rounds=1)
+    complete(config)
+    path = tmp_path / "run" / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=r"summary\.json is of \(method.*\) .*; --force replaces the run"):
+        complete(config)
 
 
 def test_settings_that_do_not_decide_results_may_differ(tiny, finished):

@@ -76,6 +76,64 @@ def test_a_view_that_was_not_recorded_says_how_to_record_one(tmp_path):
         ServerView(tmp_path / "view", KINDS).rounds()
 
 
+STRAY = [
+    "notes.txt",
+    ".DS_Store",
+    "round-x",
+    "round-0000001.bak",
+    "round-12",
+    "Proxies.up.3.bak",
+    "Proxies.up.-1",
+    "a.b",
+]
+
+
+def test_what_no_recorder_wrote_is_neither_read_nor_removed(tmp_path):
+    recorder = record(tmp_path / "view", "all", rounds=(0, 1))
+    view = ServerView(tmp_path / "view", KINDS)
+    before = [len(view.messages(round)) for round in (0, 1)]
+    for place in (tmp_path / "view", tmp_path / "view" / "round-0000001"):
+        for name in STRAY:
+            (place / name).write_text("mine")
+    (tmp_path / "view" / "round-0000007").write_text("a file")
+    (tmp_path / "view" / "round-0000001" / "Proxies.up.99").mkdir()
+    assert view.rounds() == [0, 1]
+    assert [len(view.messages(round)) for round in view.rounds()] == before
+    recorder.forget_from(0)
+    assert not (tmp_path / "view" / "round-0000000").exists()
+    left = {path.name for path in (tmp_path / "view").iterdir()}
+    assert left == {*STRAY, "round-0000007", "round-0000001"}
+    assert {path.name for path in (tmp_path / "view" / "round-0000001").iterdir()} == {*STRAY, "Proxies.up.99"}
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (b"", r"Proxies\.up\.3: not a record"),
+        (b"\xff" * 99, r"Proxies\.up\.3: not a record"),
+        (to_bytes(Proxies(0, {})), r"Proxies\.up\.3: holds Proxies of round 0, allowed: Proxies of round 1"),
+        (to_bytes(Update(1, 1, {})), r"Proxies\.up\.3: holds Update of round 1, allowed: Proxies of round 1"),
+    ],
+)
+def test_a_message_that_is_damaged_or_another_than_its_name_says_is_refused_by_file(tmp_path, data, named):
+    record(tmp_path / "view", "all")
+    (tmp_path / "view" / "round-0000001" / "Proxies.up.3").write_bytes(data)
+    with pytest.raises(InputError, match=named):
+        ServerView(tmp_path / "view", KINDS).messages(1)
+
+
+def test_a_round_that_was_not_recorded_is_refused(tmp_path):
+    record(tmp_path / "view", "all")
+    with pytest.raises(InputError, match="view holds no round 5"):
+        ServerView(tmp_path / "view", KINDS).messages(5)
+
+
+def test_a_view_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "view").write_text("in the way")
+    with pytest.raises(InputError, match="round-0000000: cannot be made"):
+        record(tmp_path / "view", "all")
+
+
 def test_a_message_type_that_the_method_does_not_have_is_refused(tmp_path):
     record(tmp_path / "view", "all")
     with pytest.raises(WireError, match="message type: Observe, allowed: Update"):
