@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
+import tyro
+
 from fedgr_secure.errors import InputError, nearest, require
-from fedgr_secure.typed import decode
+from fedgr_secure.typed import decode, short
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,31 @@ Share = Annotated[float, Bound("from 0 to 1", lambda x: 0 <= x <= 1)]
 BelowOne = Annotated[float, Bound("from 0 to below 1", lambda x: 0 <= x < 1)]
 Positive = Annotated[float, Bound("a finite number above 0", lambda x: 0 < x < math.inf)]
 FromZero = Annotated[float, Bound("a finite number from 0", lambda x: 0 <= x < math.inf)]
-Count = Annotated[int, Bound("a whole number from 1", lambda x: x >= 1)]
-Natural = Annotated[int, Bound("a whole number from 0", lambda x: x >= 0)]
-Side = Annotated[int, Bound("a whole number from 8 to 1024", lambda x: 8 <= x <= 1024)]
+
+
+def whole(low: int, high: int, why: str) -> Bound:
+    """Whole numbers between two limits, and why there is an upper one.
+
+    >>> whole(1, 9, "one digit").words, whole(1, 9, "one digit").holds(10)
+    ('a whole number from 1 to 9 (one digit)', False)
+    """
+    return Bound(f"a whole number from {low} to {high} ({why})", lambda x: type(x) is int and low <= x <= high)
+
+
+Seed = Annotated[int, whole(0, 2**63 - 1, "64 bits with a sign")]
+Images = Annotated[int, whole(1, 10**9, "more than any data set holds")]
+Clients = Annotated[int, whole(1, 10**6, "each keeps a state of its own")]
+Rounds = Annotated[int, whole(1, 10**6, "more would run for years")]
+RoundsFromZero = Annotated[int, whole(0, 10**6, "no run has more rounds")]
+Epochs = Annotated[int, whole(1, 10**4, "more would run for years")]
+Width = Annotated[int, whole(1, 4096, "the model grows with its square")]
+Operations = Annotated[int, whole(0, 14, "there are 14 operations")]
+Padding = Annotated[int, whole(0, 4095, "less than any image's side")]
+Side = Annotated[int, whole(8, 1024, "an image is held in memory as it is")]
+Threads = Annotated[int, whole(1, 1024, "more than any machine has cores")]
+
+UNSET = tyro.conf.arg(help_behavior_hint=lambda default: "" if default == "None" else f"(default: {default})")
+"""Stands in the type of a setting whose None has a meaning, which its own help text names."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +68,17 @@ class DataConfig:
         "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "svhn", "npz", "folder", "clothing1m"
     ] = "digits"
     """digits is bundled with scikit-learn; the torchvision sets, npz, folder and clothing1m are read from --path"""
-    path: Path | None = None
-    """the .npz file, or the folder that holds the images"""
+    path: Annotated[Path | None, UNSET] = None
+    """the .npz file, or the folder that holds the images (default: none, as digits needs none)"""
     download: bool = False
     """fetch a torchvision data set into --path when it is not there"""
-    train_size: Count | None = None
-    """use only this many training images, drawn at random, the same for every seed"""
-    test_size: Count | None = None
-    """use only this many test images, drawn at random, the same for every seed"""
+    train_size: Annotated[Images | None, UNSET] = None
+    """use only this many training images, drawn at random, the same for every seed (default: all)"""
+    test_size: Annotated[Images | None, UNSET] = None
+    """use only this many test images, drawn at random, the same for every seed (default: all)"""
     given_labels: str = "y_train_noisy"
     """key of the npz file that holds the given, possibly wrong labels (used by --label-noise given)"""
-    image_size: Side | None = None
+    image_size: Annotated[Side | None, UNSET] = None
     """side to which images from a folder are resized (default: 32; clothing1m: 224)"""
 
 
@@ -74,8 +99,7 @@ class NoiseConfig:
     include_true_class: bool = False
     """symmetric noise may draw the true class again (so a rate rho wrongs rho * (C-1)/C of the labels)"""
     asymmetric_map: Literal["next", "pairs", "groups", "superclasses"] = "next"
-    """next: class + 1 mod C; pairs: CIFAR-10's classic map; groups: next inside five fine indices of CIFAR-100;
-    superclasses: next inside CIFAR-100's true super-classes"""
+    """next: class + 1; pairs: CIFAR-10's classic; CIFAR-100: next in five fine indices (groups) or true superclasses"""
 
 
 @dataclass(frozen=True)
@@ -86,29 +110,28 @@ class PartitionConfig:
     """iid: equal shards; dirichlet: class shares per client from Dirichlet(alpha); file: a JSON list of index lists"""
     dirichlet_alpha: Positive = 0.3
     """concentration of the Dirichlet partition; small is skewed"""
-    min_samples: Count = 10
+    min_samples: Images = 10
     """smallest client that the Dirichlet partition may make"""
-    partition_file: Path | None = None
-    """JSON: one list of training indices per client"""
+    partition_file: Annotated[Path | None, UNSET] = None
+    """JSON: one list of training indices per client (default: none; --partition file needs it)"""
 
 
 @dataclass(frozen=True)
 class ViewConfig:
     """Augmentation: the weak and the strong view of an image."""
 
-    crop_padding: Natural | None = None
+    crop_padding: Annotated[Padding | None, UNSET] = None
     """pixels of padding before the random crop (default: an eighth of the side)"""
-    flip: bool | None = None
+    flip: Annotated[bool | None, UNSET] = None
     """mirror at random (default: yes for natural images, no for digits)"""
-    randaugment_ops: Natural = 2
+    randaugment_ops: Operations = 2
     """random operations in a strong view (the paper: 3)"""
     randaugment_magnitude: Share = 0.5
     """largest strength of an operation, as a share of the published range (the paper: 1)"""
     cutout: Share = 0.25
     """largest side of the erased square, as a share of the image's side (the paper: 0.5)"""
     baseline_view: Literal["auto", "plain", "weak", "strong"] = "auto"
-    """the view that methods without one of their own (FedAvg, FedProx, central) train on; auto: weak (crop and flip)
-    for natural images, plain for digits, as is usual"""
+    """what FedAvg, FedProx and central train on; auto: weak (crop and flip) for natural images, plain for digits"""
 
 
 @dataclass(frozen=True)
@@ -116,34 +139,42 @@ class ModelConfig:
     """The classifier."""
 
     model: Literal["cnn", "mlp", "resnet18", "resnet34", "resnet50"] = "cnn"
+    """cnn and mlp suit small images; resnet18 and resnet34 32x32 images, resnet50 images of 224x224"""
     norm: Literal["group", "batch"] = "group"
     """normalisation layer; group has no running statistics, so nothing but weights is averaged"""
-    width: Count = 16
+    width: Width = 16
     """channels of the small CNN's first layer; hidden units of the MLP are 8 times this"""
-    pretrained: Path | None = None
-    """torchvision ImageNet weights of the ResNet-50 (a .pth file on disk)"""
+    pretrained: Annotated[Path | None, UNSET] = None
+    """torchvision ImageNet weights of the ResNet-50, a .pth file on disk (default: none, random weights)"""
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
     """Local training: SGD, a fresh optimiser each round (docs/method.md, 'Settings')."""
 
-    local_epochs: Count = 5
-    batch_size: Count = 32
+    local_epochs: Epochs = 5
+    """how often a client of the cohort goes through its samples in a round"""
+    batch_size: Images = 32
+    """samples per step"""
     lr: Positive = 0.1
+    """learning rate, constant over the run"""
     momentum: BelowOne = 0.5
+    """momentum of SGD"""
     weight_decay: FromZero = 5e-4
+    """L2 weight decay of SGD"""
 
 
 @dataclass(frozen=True)
 class FederationConfig:
     """Who takes part, and for how long."""
 
-    clients: Count = 20
-    cohort: Count = 10
+    clients: Clients = 20
+    """how many clients share the training images"""
+    cohort: Clients = 10
     """clients per round"""
-    rounds: Count = 30
-    warmup: Natural = 12
+    rounds: Rounds = 30
+    """rounds of the whole run, warm-up included"""
+    warmup: RoundsFromZero = 12
     """alpha: rounds on the given labels; until then clients are drawn without replacement"""
     runner: Literal["sequential", "debug"] = "sequential"
     """debug: every message passes through bytes, every number is checked, an error names client, round and stage"""
@@ -183,8 +214,8 @@ class FedGRConfig:
     """when decisions apply: the paper's text, or the authors' code"""
     mixture_data: Literal["cohort", "all_seen"] = "cohort"
     """what enters the mixture: this round's uploads, or the newest upload of every client seen so far"""
-    loss_cap: Positive | None = None
-    """each observed loss is capped at this many times ln(classes), the loss of a blind guess (the paper: no cap)"""
+    loss_cap: Annotated[Positive | None, UNSET] = None
+    """cap on each observed loss, in units of ln(classes), the loss of a blind guess (default, and the paper: no cap)"""
     variances: Literal["free", "tied"] = "free"
     """of the mixture's two components; tied resists the heavy tail that wrong labels grow late in training"""
     representation: Literal["cosine", "l2", "kl"] = "cosine"
@@ -211,19 +242,19 @@ class FedProxConfig:
 class OutputConfig:
     """What is kept of a run, and where it runs."""
 
-    out: Path | None = None
+    out: Annotated[Path | None, UNSET] = None
     """the run folder (default: runs/METHOD-DATA-sSEED)"""
     force: bool = False
     """replace an existing run folder"""
-    checkpoint_every: Natural = 10
+    checkpoint_every: RoundsFromZero = 10
     """rounds between checkpoints, from which `fedgr-secure resume` continues; 0: none"""
     record_view: Literal["off", "uploads", "all"] = "off"
     """record what the server receives: everything but the clients' weights (uploads), or all of it"""
-    memorised_every: Natural = 10
+    memorised_every: RoundsFromZero = 10
     """rounds between looks at how many wrong labels the global model has memorised; 0: only after the last"""
     device: str = "cpu"
-    """torch device"""
-    threads: Count | None = None
+    """torch device, such as cpu, cuda or cuda:1"""
+    threads: Annotated[Threads | None, UNSET] = None
     """torch threads (default: 1 for cnn and mlp, which are too small to share out; else torch's own choice)"""
 
 
@@ -236,7 +267,8 @@ class Config:
 
     method: Method = "fedgr"
     """central trains one model on the pooled data, one epoch a round"""
-    seed: Natural = 0
+    seed: Seed = 0
+    """root of every random draw of the run, but for which images --train-size and --test-size choose"""
     data: DataConfig = field(default_factory=DataConfig)
     noise: NoiseConfig = field(default_factory=NoiseConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)
@@ -255,11 +287,13 @@ def read_toml(path: Path) -> Config:
     Raises:
         InputError: the file is missing, is not TOML, or holds a key or a value that is not allowed.
     """
+    require(os.path.exists(path), f"config file: {path} does not exist")
+    require(path.is_file(), f"config file: {path} cannot be read as TOML: it is not a file")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"config file: {path} does not exist") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise InputError(f"config file: {path} cannot be read as TOML: it is nested too deeply") from None
+    except (OSError, ValueError) as error:  # not UTF-8, not TOML, or a number of thousands of digits
         raise InputError(f"config file: {path} cannot be read as TOML: {error}") from None
     return from_table(table, where=str(path))
 
@@ -278,6 +312,11 @@ def data_name(config: Config) -> str:
     """
     own = config.data.dataset in ("npz", "folder") and config.data.path is not None
     return config.data.path.stem if own and config.data.path is not None else config.data.dataset
+
+
+def default_folder(config: Config) -> Path:
+    """Where a run without `--out` goes: `runs/METHOD-DATA-sSEED`."""
+    return Path("runs") / f"{config.method}-{data_name(config)}-s{config.seed}"
 
 
 def override(config: Config, changes: Mapping[str, Any]) -> Config:
@@ -377,14 +416,19 @@ def check(config: Config) -> Config:
 
 
 def _check_bounds(section: Any) -> None:
-    """Hold every number of a config dataclass against the `Bound` of its type."""
+    """Hold every number of a config dataclass against the `Bound` of its type, and every path against the system."""
     hints = get_type_hints(type(section), include_extras=True)
     for field_ in dataclasses.fields(section):
-        value, hint = getattr(section, field_.name), hints[field_.name]
+        value = getattr(section, field_.name)
         if dataclasses.is_dataclass(value):
             _check_bounds(value)
-        require(not isinstance(value, int) or value < 2**63, f"{field_.name}: too large, allowed: below 2**63")
-        for part in (hint, *get_args(hint)):
-            for bound in getattr(part, "__metadata__", ()):
-                if isinstance(bound, Bound) and value is not None:
-                    require(bound.holds(value), f"{field_.name}: {value}, allowed: {bound.words}")
+        if isinstance(value, Path):
+            require("\0" not in str(value), f"{field_.name}: {str(value)!r}, allowed: a path without a NUL character")
+        for bound in _bounds(hints[field_.name]):
+            require(value is None or bound.holds(value), f"{field_.name}: {short(value)}, allowed: {bound.words}")
+
+
+def _bounds(hint: Any) -> list[Bound]:
+    """The bounds in a type, at any depth."""
+    found = [entry for entry in getattr(hint, "__metadata__", ()) if isinstance(entry, Bound)]
+    return found + [bound for inner in get_args(hint) for bound in _bounds(inner)]

@@ -34,7 +34,7 @@ def decode(hint: Any, value: Any, where: str, *, defaults: bool = False) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         fits = any(type(value) is type(arg) and value == arg for arg in args)
-        require(fits, f"{where}: {_short(value)}, allowed: {', '.join(map(str, args))}")
+        require(fits, f"{where}: {short(value)}, allowed: {', '.join(map(str, args))}")
         return value
     if origin in (types.UnionType, typing.Union):
         some = next(a for a in args if a is not type(None))
@@ -42,12 +42,12 @@ def decode(hint: Any, value: Any, where: str, *, defaults: bool = False) -> Any:
     if dataclasses.is_dataclass(hint):
         return _record(typing.cast(type, hint), value, where, defaults=defaults)
     if origin is tuple:
-        require(isinstance(value, (list, tuple)), f"{where}: {_short(value)}, allowed: a list")
+        require(isinstance(value, (list, tuple)), f"{where}: {short(value)}, allowed: a list")
         kinds = (args[0],) * len(value) if args[-1] is Ellipsis else args
         require(len(kinds) == len(value), f"{where}: {len(value)} entries, allowed: {len(kinds)}")
         return tuple(decode(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(kinds, value, strict=True)))
     if origin is dict:
-        require(isinstance(value, dict), f"{where}: {_short(value)}, allowed: an object")
+        require(isinstance(value, dict), f"{where}: {short(value)}, allowed: an object")
         return {key: decode(args[1], entry, f"{where}: {key}") for key, entry in value.items()}
     return _scalar(hint, value, where)
 
@@ -57,12 +57,11 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
         return Path(value)
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         largest = sys.float_info.max
-        require(-largest <= value <= largest, f"{where}: {_short(value)}, allowed: a finite number")
+        require(-largest <= value <= largest, f"{where}: {short(value)}, allowed: a finite number")
         return float(value)
     fits = isinstance(value, hint) and not (hint is int and isinstance(value, bool))
-    require(fits, f"{where}: {_short(value)}, allowed: {hint.__name__}")
-    small = hint is not int or -(2**63) <= value < 2**63
-    require(small, f"{where}: {_short(value)}, allowed: a whole number that fits 64 bits")
+    require(fits, f"{where}: {short(value)}, allowed: {hint.__name__}")
+    require(hint is not int or -(2**63) <= value < 2**63, f"{where}: {short(value)}, allowed: int of at most 64 bits")
     return value
 
 
@@ -73,12 +72,12 @@ def _fields(kind: type) -> dict[str, Any]:
 
 
 def _record(kind: type, value: Any, where: str, *, defaults: bool) -> Any:
-    require(isinstance(value, dict), f"{where}: {_short(value)}, allowed: a table")
+    require(isinstance(value, dict), f"{where}: {short(value)}, allowed: a table")
     fields = _fields(kind)
     if "schema" in fields.keys() & value.keys():  # first: of another schema, other keys are to be expected
         decode(fields["schema"], value["schema"], f"{where}: schema")
     for key in value:
-        require(key in fields, f"{where}: unknown key {_short(key)}{nearest(str(key), fields)}")
+        require(key in fields, f"{where}: unknown key {short(key)}{nearest(str(key), fields)}")
     missing = fields.keys() - value.keys()
     require(defaults or not missing, f"{where}: {', '.join(sorted(missing))} is missing")
     values = {key: decode(fields[key], entry, f"{where}: {key}", defaults=defaults) for key, entry in value.items()}
@@ -159,9 +158,14 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value in words for an error, cut to 60 characters.
+
+    >>> short("abc"), short(0xF << 20000)  # Python writes no whole number of more than 4300 digits
+    ("'abc'", 'a huge int')
+    """
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # a number of too many digits, lists in lists in lists
-        text = f"a huge {type(value).__name__}"
+    except (ValueError, RecursionError):
+        return f"a huge {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."

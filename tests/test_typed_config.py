@@ -1,7 +1,11 @@
 """Configurations: strict reading, lossless writing, and every rule of `check`."""
 
+import ast
 import dataclasses
+import inspect
+import itertools
 import math
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -57,6 +61,33 @@ def test_field_names_are_unique_over_all_sections():
     assert repeated <= set(SECTIONS) and all(names.count(name) == 2 for name in repeated)
     fields = [name for name in names if name not in SECTIONS] + list(repeated)
     assert len(fields) == len(set(fields))
+
+
+def documented(section):
+    """The fields of a config dataclass that a docstring of one line follows, in the source."""
+    (tree,) = ast.parse(inspect.getsource(section)).body
+    return {
+        field.target.id
+        for field, words in itertools.pairwise(tree.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(words, ast.Expr)
+        and isinstance(words.value, ast.Constant)
+        and words.value.value.count("\n") == 0
+    }
+
+
+@pytest.mark.parametrize("section", [Config, *(type(getattr(Config(), name)) for name in SECTIONS)])
+def test_every_setting_has_one_line_of_help(section):
+    settings = {field.name for field in dataclasses.fields(section)} - (set(SECTIONS) if section is Config else set())
+    assert settings <= documented(section)
+
+
+def test_a_setting_that_may_be_unset_says_what_then_happens():
+    for section in SECTIONS:
+        source = inspect.getsource(type(getattr(Config(), section))).split("\n")
+        for number, line in enumerate(source):
+            if line.endswith(" = None"):
+                assert "UNSET" in line and "(default" in source[number + 1], line
 
 
 # reading and writing
@@ -126,10 +157,12 @@ def test_an_integer_is_a_float_where_a_float_is_meant(tmp_path):
         ("[fedgr]\nrepresentation = 'cos'", ["representation: 'cos', allowed: cosine, l2, kl"]),
         ("fedgr = 3", ["fedgr: 3, allowed: a table"]),
         ("[fedgr\n", ["cannot be read as TOML"]),
-        ("seed = " + "9" * 5000, ["cannot be read as TOML"]),
-        ("seed = 0x" + "f" * 5000, ["seed: a huge int, allowed: a whole number that fits 64 bits"]),
-        ("seed = 9223372036854775808", ["seed: 9223372036854775808, allowed: a whole number that fits 64 bits"]),
-        ("method = " + "[" * 100_000, ["cannot be read as TOML"]),
+        ("seed = " + "9" * 5000, ["cannot be read as TOML", "4300 digits"]),
+        ("seed = 0x" + "f" * 5000, ["seed: a huge int, allowed: int of at most 64 bits"]),
+        ("seed = 18446744073709551616", ["seed: 18446744073709551616, allowed: int of at most 64 bits"]),
+        ("[training]\nlr = 0x" + "f" * 5000, ["lr: a huge int, allowed: a finite number"]),
+        ("seed = " + "[" * 5000 + "]" * 5000, ["cannot be read as TOML: it is nested too deeply"]),
+        ("seed" + ".a" * 5000 + " = 1", ["seed: a huge dict, allowed: int"]),
     ],
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path, text, parts):
@@ -149,8 +182,15 @@ def test_a_missing_file_or_one_that_is_not_text_is_refused(tmp_path):
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="cannot be read as TOML"):
         read_toml(tmp_path / "bytes.toml")
-    with pytest.raises(InputError, match="cannot be read as TOML"):
-        read_toml(tmp_path)
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for a writer
+    for path, message in (
+        (tmp_path, "cannot be read as TOML: it is not a file"),
+        (tmp_path / "pipe", "cannot be read as TOML: it is not a file"),
+        (Path("x" * 5000), "does not exist"),
+        (Path("x\0y"), "does not exist"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_toml(path)
 
 
 # override
@@ -227,6 +267,11 @@ RULES = [
     *((name, 1.1, f"{name}: 1.1, allowed: from 0 to 1") for name in SHARES),
     *((name, math.nan, f"{name}: nan, allowed: from 0 to 1") for name in SHARES),
     *((name, n - 1, f"{name}: {n - 1}, allowed: a whole number from {n}") for name, n in LEAST.items()),
+    *((name, 2**70, f"{name}: {2**70}, allowed: a whole number from {n}") for name, n in {**LEAST, "seed": 0}.items()),
+    ("rounds", 2.5, "rounds: 2.5, allowed: a whole number from 1 to 1000000 (more would run for years)"),
+    ("threads", 10**9, "threads: 1000000000, allowed: a whole number from 1 to 1024 (more than any machine has cores)"),
+    ("width", 10**9, "allowed: a whole number from 1 to 4096 (the model grows with its square)"),
+    ("out", Path("a\0b"), r"out: 'a\x00b', allowed: a path without a NUL character"),
     *(
         (name, value, f"{name}: {value}, allowed: a finite number above 0")
         for name in ("lr", "dirichlet_alpha", "tau", "loss_cap")

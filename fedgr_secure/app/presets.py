@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def load(name: str) -> Config:
     if name in names():
         with as_file(files("fedgr_secure.presets") / f"{name}.toml") as path:
             return read_toml(path)
-    if not Path(name).exists():
+    if not os.path.exists(name):  # unlike Path's, never raises: a name may be too long for the system
         raise InputError(
             f"config: {name} is neither a file nor a preset{nearest(name, names())}; presets: {', '.join(names())}"
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedgr_secure.config import Config, check, data_name
+from fedgr_secure.config import Config, check, data_name, default_folder
 from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
 from fedgr_secure.data.federated import federate
 from fedgr_secure.data.sources import load_source
@@ -386,11 +386,6 @@ def summarise(federation: Federation, records: list[RoundRecord], timings: list[
         client_updates=sum(record.client_updates for record in records),
         privacy=federation.method.claims(config),
     )
-
-
-def default_folder(config: Config) -> Path:
-    """`runs/METHOD-DATA-sSEED`."""
-    return Path("runs") / f"{config.method}-{data_name(config)}-s{config.seed}"
 
 
 def _mixture_record(mixture: Mixture) -> MixtureRecord:
