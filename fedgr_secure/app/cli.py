@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import io
+import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from fedgr_secure.app import presets
-from fedgr_secure.config import Config, Method
-from fedgr_secure.errors import DivergedError, InputError, require
+from fedgr_secure.app import presets, usage
+from fedgr_secure.app.failures import failure
+from fedgr_secure.config import Config, Method, default_folder
+from fedgr_secure.errors import InputError, require
 
+_PROGRAM = "fedgr-secure"
 _CONFIG_HELP = f"a TOML file or a preset ({', '.join(presets.names())}); comes before the flags, which override it"
+_ConfigFile = Annotated[
+    tyro.conf.Positional[str | None], tyro.conf.arg(metavar="CONFIG", help=_CONFIG_HELP, help_behavior_hint="")
+]
+_Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN_FOLDER", help="what a run left behind")]
 
 
 @dataclass(frozen=True)
 class Run:
     """Run one method on one data set and leave a run folder. Without arguments: FedGR on scikit-learn's digits."""
 
-    config_file: Annotated[
-        tyro.conf.Positional[str | None],
-        tyro.conf.arg(metavar="CONFIG", help=_CONFIG_HELP),
-    ] = None
+    config_file: _ConfigFile = None
     json: bool = False
     """print the summary as JSON and nothing else"""
     config: Config = field(default_factory=Config)
 
 
 @dataclass(frozen=True)
+class Shared(Config):
+    """What all runs of a comparison share; --methods says which methods run."""
+
+    method: tyro.conf.Suppress[Method] = "fedgr"
+
+
+@dataclass(frozen=True)
 class Compare:
     """Run several methods on the same data, labels and initial weights, over several seeds, and print a table."""
 
-    config_file: Annotated[
-        tyro.conf.Positional[str | None],
-        tyro.conf.arg(metavar="CONFIG", help=_CONFIG_HELP),
-    ] = None
+    config_file: _ConfigFile = None
     methods: tuple[Method, ...] = ("fedavg", "fedprox", "fedgr")
+    """the rows of the table; central trains one model on the pooled data"""
     seeds: int = 3
     """how many seeds, from --seed on"""
     jobs: int = 2
@@ -52,7 +66,7 @@ class Compare:
 class Resume:
     """Continue a stopped run from its last checkpoint, to the same numbers."""
 
-    run_folder: tyro.conf.Positional[Path]
+    run_folder: _Folder
     json: bool = False
     """print the summary as JSON and nothing else"""
 
@@ -61,30 +75,37 @@ class Resume:
 class Report:
     """Write figures/ and report.html of a run folder again."""
 
-    run_folder: tyro.conf.Positional[Path]
+    run_folder: _Folder
 
 
-def parse(arguments: Sequence[str]) -> Run | Compare | Resume | Report:
-    """Arguments to a command; a CONFIG right after `run` or `compare` gives the flags their defaults."""
+Command = Run | Compare | Resume | Report
+
+
+def parse(arguments: Sequence[str]) -> Command:
+    """Arguments to a command; a CONFIG right after `run` or `compare` gives the flags their defaults.
+
+    Raises:
+        InputError: what the arguments ask for does not exist, or a value is not of its flag's type.
+    """
     base, loaded = Config(), None
     if len(arguments) > 1 and arguments[0] in ("run", "compare") and not arguments[1].startswith("-"):
         base, loaded = presets.load(arguments[1]), arguments[1]
+    shared = Shared(**{**vars(base), "method": Shared.method})
     kind = (
         Annotated[Run, _subcommand("run", Run, default=Run(config=base))]
-        | Annotated[Compare, _subcommand("compare", Compare, default=Compare(config=base))]
+        | Annotated[Compare, _subcommand("compare", Compare, default=Compare(config=shared))]
         | Annotated[Resume, _subcommand("resume", Resume)]
         | Annotated[Report, _subcommand("report", Report)]
     )
-    command: Run | Compare | Resume | Report = tyro.cli(
-        kind,
-        prog="fedgr-secure",
-        description="Federated learning with wrong labels (FedGR), and what its messages give away.",
-        args=list(arguments),
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-    )
+    command = _parsed(kind, arguments)
     if isinstance(command, Run | Compare):
         given = command.config_file
-        require(given == loaded, f"config: {given}, allowed: right after the command, before every flag")
+        require(
+            given == loaded,
+            f"{given}: no flag takes this value; a CONFIG goes right after the command, before every flag",
+        )
+    if isinstance(command, Compare):
+        command = dataclasses.replace(command, config=Config(**vars(command.config)))
     return command
 
 
@@ -93,38 +114,130 @@ def _subcommand(name: str, kind: type, **default: Any) -> Any:
     return tyro.conf.subcommand(name, description=kind.__doc__, **default)
 
 
+def _parsed(kind: Any, arguments: Sequence[str]) -> Command:
+    """What tyro makes of the arguments; its complaint as one line."""
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            command: Command = tyro.cli(
+                kind,
+                prog=_PROGRAM,
+                description="Federated learning with wrong labels (FedGR), and what its messages give away.",
+                args=list(arguments),
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+            )
+    except SystemExit as end:
+        if not end.code:  # the help
+            raise
+        first = next(iter(arguments), "")
+        raise InputError(usage.one_line(complaint.getvalue(), _PROGRAM, first, _known(first))) from None
+    return command
+
+
+def _known(command: str) -> list[str]:
+    """Every flag of a command; for a word that is none, the commands."""
+    kinds: dict[str, type] = {"run": Run, "compare": Compare, "resume": Resume, "report": Report}
+    if command not in kinds:
+        return [*kinds, "--version", "--help"]
+    return [flag for flag in _flags(kinds[command]) if not (command == "compare" and flag == "--method")]
+
+
+def _flags(kind: Any) -> Iterator[str]:
+    for setting in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(setting.default_factory):
+            yield from _flags(setting.default_factory)
+        elif setting.name not in ("config_file", "run_folder"):
+            yield f"--{setting.name.replace('_', '-')}"
+            if isinstance(setting.default, bool):
+                yield f"--no-{setting.name.replace('_', '-')}"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point. Exit code 0: done; 1: a check failed or training diverged; 2: bad input; 130: interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a path may hold what the terminal's encoding does not
     sys.exit(_run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 def _run(arguments: list[str]) -> int:
+    command: Command | None = None
     try:
-        command = parse(arguments)
-        from fedgr_secure.app import commands
-
-        match command:
-            case Run():
-                commands.run(command.config, as_json=command.json)
-            case Compare():
-                return commands.compare(
-                    command.config,
-                    methods=command.methods,
-                    seeds=command.seeds,
-                    jobs=command.jobs,
-                    as_json=command.json,
-                )
-            case Resume():
-                commands.resume(command.run_folder, as_json=command.json)
-            case Report():
-                commands.report(command.run_folder)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except DivergedError as error:
-        print("error: " + "; ".join([str(error), *getattr(error, "__notes__", [])]), file=sys.stderr)
-        return 1
+        with _written():
+            if arguments == ["--version"]:
+                print(_PROGRAM, _version())
+                return 0
+            command = parse(arguments)
+            return _carry_out(command)
     except KeyboardInterrupt:
-        print("stopped; continue with: fedgr-secure resume RUN_FOLDER", file=sys.stderr)
-        return 130
+        return _end(_stopped(command), 130)
+    except Exception as error:
+        found = failure(error)
+        if found is None:
+            raise
+        return _end(f"error: {found.words}", found.code)
+
+
+def _version() -> str:
+    try:
+        return metadata.version(_PROGRAM)
+    except metadata.PackageNotFoundError:
+        return "(not installed: run from a checkout)"
+
+
+def _carry_out(command: Command) -> int:
+    from fedgr_secure.app import commands
+
+    match command:
+        case Run():
+            commands.run(command.config, as_json=command.json)
+        case Compare():
+            return commands.compare(
+                command.config,
+                methods=command.methods,
+                seeds=command.seeds,
+                jobs=command.jobs,
+                as_json=command.json,
+            )
+        case Resume():
+            commands.resume(command.run_folder, as_json=command.json)
+        case Report():
+            commands.report(command.run_folder)
     return 0
+
+
+@contextlib.contextmanager
+def _written() -> Iterator[None]:
+    """What was printed inside is written at the end, or that is an error; Python's own try at exit is a traceback."""
+    try:
+        yield
+    finally:
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise InputError(f"standard output: cannot be written: {error.strerror}") from None
+
+
+def _end(words: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        print(words, file=sys.stderr, flush=True)
+    return code
+
+
+def _stopped(command: Command | None) -> str:
+    """How to go on after an interrupt."""
+    if isinstance(command, Compare):
+        return f"stopped; the same command {'without --force ' * command.config.output.force}continues"
+    if isinstance(command, Run):
+        folder = command.config.output.out or default_folder(command.config)
+    elif isinstance(command, Resume):
+        folder = command.run_folder
+    else:
+        return "stopped"
+    if not (folder / "manifest.json").is_file():
+        return "stopped before the first round"
+    finished = (folder / "summary.json").exists()
+    what = "the run is complete; for its report" if finished else "continue with"
+    return f"stopped; {what}: {_PROGRAM} {'report' if finished else 'resume'} {shlex.quote(str(folder))}"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from fedgr_secure.app import tables
 from fedgr_secure.app.figures import write_figures
+from fedgr_secure.app.output import Output
 from fedgr_secure.app.progress import LiveProgress
 from fedgr_secure.app.report import write_report
 from fedgr_secure.app.runfolder import read_run
-from fedgr_secure.app.sweep import Cell, Outcome, cell_folder, sweep
+from fedgr_secure.app.sweep import CSV, MARKDOWN, Cell, Outcome, cell_folder, check_root, sweep
 from fedgr_secure.config import Config, Method, check, data_name
 from fedgr_secure.errors import require
 from fedgr_secure.federation.folder import RunFolder
@@ -27,7 +27,7 @@ def run(config: Config, *, as_json: bool) -> None:
     check(config)
     from fedgr_secure.federation import loop
 
-    console = Console(quiet=as_json)
+    console = Output(quiet=as_json)
     with LiveProgress(config.federation.rounds, _title(config), console) as progress:
         result = loop.run(config, on_round=[progress])
     _finish(result.folder, result.summary, console, as_json=as_json)
@@ -36,12 +36,16 @@ def run(config: Config, *, as_json: bool) -> None:
 def resume(folder: Path, *, as_json: bool) -> None:
     """Continue a stopped run."""
     config = check(RunFolder(folder).config())
-    require(not RunFolder(folder).finished, f"run folder: {folder} is complete; nothing to resume")
+    require(
+        not RunFolder(folder).finished,
+        f"run folder: {folder} is complete; nothing to resume; its report: "
+        f"fedgr-secure report {shlex.quote(str(folder))}",
+    )
     from fedgr_secure.federation import loop
 
-    console = Console(quiet=as_json)
+    console = Output(quiet=as_json)
     done = loop.rounds_done(folder)
-    console.print(f"continuing {folder} after round {done} of {config.federation.rounds}")
+    console.say(f"continuing {folder} after round {done} of {config.federation.rounds}")
     with LiveProgress(config.federation.rounds, _title(config), console, completed=done) as progress:
         result = loop.resume(folder, on_round=[progress])
     _finish(result.folder, result.summary, console, as_json=as_json)
@@ -49,43 +53,64 @@ def resume(folder: Path, *, as_json: bool) -> None:
 
 def report(folder: Path) -> None:
     """Write figures and report of a run again."""
-    write_figures(read_run(folder), folder)
-    Console().print(f"report: {write_report(folder)}")
+    Output().say(f"report: {write_report(folder)}")
 
 
 def compare(config: Config, *, methods: Sequence[Method], seeds: int, jobs: int, as_json: bool) -> int:
-    """Run methods over seeds, print the table, save it; 1 when a run failed."""
-    require(seeds >= 1, f"seeds: {seeds}, allowed: a whole number from 1")
-    require(jobs >= 1, f"jobs: {jobs}, allowed: a whole number from 1")
-    require(len(set(methods)) == len(methods) > 0, f"methods: {' '.join(methods)}, allowed: each once, at least one")
+    """Run methods over seeds, print the table, save it.
+
+    Returns:
+        The exit code: 0 when every run is complete; 2 when those that are not were all refused; else 1.
+
+    Raises:
+        InputError: a setting is not acceptable, or the folder holds something that no comparison wrote.
+    """
+    _check_comparison(methods, seeds, jobs)
     root = config.output.out or Path("runs") / f"compare-{data_name(config)}"
+    check_root(root)
     cells = [
         Cell(method, _with(config, method, seed, cell_folder(root, method, seed)))
         for seed in range(config.seed, config.seed + seeds)
         for method in methods
     ]
-    console, errors = Console(quiet=as_json), Console(stderr=True)
-
-    def say(outcome: Outcome) -> None:
-        seed = outcome.cell.config.seed
-        if outcome.summary is None:
-            errors.print(f"{outcome.cell.name}, seed {seed}: failed: {outcome.error}", style="red", markup=False)
-        else:
-            accuracy = tables.percent(outcome.summary.accuracy_last10)
-            console.print(f"{outcome.cell.name}, seed {seed}: last-10 accuracy {accuracy}", highlight=False)
-
-    outcomes = sweep(cells, jobs=min(jobs, len(cells)), on_done=say)
+    console = Output(quiet=as_json)
+    outcomes = sweep(cells, jobs=min(jobs, len(cells)), on_done=_Teller(console))
     rows: dict[str, list[Summary]] = {
         name: found for name in methods if (found := [o.summary for o in outcomes if o.cell.name == name and o.summary])
     }
     if rows:
-        write_atomic(root / "compare.md", tables.compare_markdown(rows))
-        write_atomic(root / "compare.csv", tables.compare_csv(rows))
+        write_atomic(root / MARKDOWN, tables.compare_markdown(rows))
+        write_atomic(root / CSV, tables.compare_csv(rows))
         console.print(tables.compare_table(rows))
-        console.print(f"runs and table: {root}", markup=False)
+        console.say(f"runs and table: {root}")
     if as_json:
-        print(json.dumps(tables.compare_rows(rows)))
-    return int(any(outcome.summary is None for outcome in outcomes))
+        Output().say(json.dumps(tables.compare_rows(rows)))
+    codes = {outcome.failure.code for outcome in outcomes if outcome.failure is not None}
+    return min(codes, default=0)
+
+
+def _check_comparison(methods: Sequence[Method], seeds: int, jobs: int) -> None:
+    require(1 <= seeds <= 10_000, f"seeds: {seeds}, allowed: a whole number from 1 to 10000 (each is a run a method)")
+    require(jobs >= 1, f"jobs: {jobs}, allowed: a whole number from 1")
+    given = " ".join(methods) or "none"
+    require(len(set(methods)) == len(methods) > 0, f"methods: {given}, allowed: each once, at least one")
+
+
+class _Teller:
+    """Says how each cell of a sweep ended; a reason that it gave before, only by whose it was."""
+
+    def __init__(self, console: Output) -> None:
+        self._console, self._errors = console, Output(stderr=True)
+        self._said: dict[str, str] = {}
+
+    def __call__(self, outcome: Outcome) -> None:
+        who = f"{outcome.cell.name}, seed {outcome.cell.config.seed}"
+        if outcome.summary is not None:
+            self._console.say(f"{who}: last-10 accuracy {tables.percent(outcome.summary.accuracy_last10)}")
+        elif outcome.failure is not None:
+            words = outcome.failure.words
+            self._errors.say(f"{who}: failed: {self._said.get(words, words)}", style="red")
+            self._said.setdefault(words, f"as {who}")
 
 
 def _with(config: Config, method: Method, seed: int, folder: Path) -> Config:
@@ -97,13 +122,13 @@ def _title(config: Config) -> str:
     return f"{config.method} on {data_name(config)}"
 
 
-def _finish(folder: Path, summary: Summary, console: Console, *, as_json: bool) -> None:
+def _finish(folder: Path, summary: Summary, console: Output, *, as_json: bool) -> None:
     write_figures(read_run(folder), folder)
     page = write_report(folder)
     if as_json:
-        print(json.dumps(dataclasses.asdict(summary)))
+        Output().say(json.dumps(dataclasses.asdict(summary)))
         return
     console.print(tables.summary_table(summary))
     for claim in summary.privacy:
-        console.print(f"privacy of {claim}", markup=False, highlight=False)
-    console.print(f"run folder: {folder}\nreport:     {page}", markup=False, highlight=False)
+        console.say(f"privacy of {claim}")
+    console.say(f"run folder: {folder}\nreport:     {page}")

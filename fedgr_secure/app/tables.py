@@ -7,6 +7,7 @@ import io
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -39,6 +40,9 @@ MEASURES = (
     Measure("bytes_up", "MB up per run", 1e-6, 2),
     Measure("seconds", "Time (s)", 1, 1),
 )
+
+_MARKDOWN_START = ("Method", "Runs")
+_CSV_START = ("method", "seeds")
 
 
 def percent(share: float | None, decimals: int = 1) -> str:
@@ -162,7 +166,7 @@ def compare_table(rows: Mapping[str, Sequence[Summary]]) -> Table:
 
 def compare_markdown(rows: Mapping[str, Sequence[Summary]]) -> str:
     """The comparison as a Markdown table, for `compare.md`."""
-    headings = ["Method", "Runs", *(measure.heading for measure in MEASURES)]
+    headings = [*_MARKDOWN_START, *(measure.heading for measure in MEASURES)]
     lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
     for row in compare_rows(rows):
         cells = [_cell(measure, row) for measure in MEASURES]
@@ -176,9 +180,17 @@ def compare_csv(rows: Mapping[str, Sequence[Summary]]) -> str:
     parts = ("mean", "sd", "n")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", "seeds", *(f"{m.field}_{part}" for m in MEASURES for part in parts)])
+    writer.writerow([*_CSV_START, *(f"{m.field}_{part}" for m in MEASURES for part in parts)])
     for row in compare_rows(rows):
         values = [row[m.field] or dict.fromkeys(parts) for m in MEASURES]
         seeds = " ".join(map(str, row["seeds"]))
         writer.writerow([row["method"], seeds, *(value[part] for value in values for part in parts)])
     return text.getvalue()
+
+
+def is_table(path: Path) -> bool:
+    """Whether a comparison's table may be written at `path`: there is none, or one that a comparison wrote."""
+    starts = ("| " + " | ".join(_MARKDOWN_START) + " | ", ",".join(_CSV_START) + ",")
+    if not path.exists():
+        return True
+    return path.is_file() and path.read_text(encoding="utf-8", errors="replace").startswith(starts)

@@ -1,14 +1,19 @@
 """The command line: what it refuses and how it says so, runs from end to end, and a help that is quick."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
+from run_folders import make_folder
 
-from fedgr_secure.app import cli, commands, presets
+from fedgr_secure.app import cli, commands, presets, report
+from fedgr_secure.app.failures import OUT_OF_MEMORY
 from fedgr_secure.config import Config, check, read_toml, to_toml
 from fedgr_secure.errors import InputError
 from fedgr_secure.federation.folder import RunFolder
@@ -37,7 +42,7 @@ def call(capsys):
 @pytest.fixture
 def no_figures(monkeypatch):
     """Figures take seconds; one test draws them."""
-    monkeypatch.setattr(commands, "write_figures", lambda run, folder: None)
+    monkeypatch.setattr(report, "write_figures", lambda run, folder: ())
 
 
 def images(count=40):
@@ -124,6 +129,9 @@ def assert_refused(here, call, arguments, named):
         ("--device abacus", ["device", "abacus"]),
         ("--device meta", ["device", "meta"]),
         ("--image-size 16", ["image_size", "16", "folder"]),
+        ("--width 1180591620717411303424", ["width", "1180591620717411303424", "1 to 4096"]),  # 2^70
+        ("--threads 1000000000", ["threads", "1000000000", "1 to 1024"]),
+        (f"--out {'x' * 300}", ["x" * 300, "File name too long"]),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(here, call, tiny_flags, flags, named):
@@ -145,28 +153,43 @@ def test_bad_comparisons_are_refused_before_any_run(here, call, tiny_flags, flag
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
-        ["run", "--method", "fedagv"],
-        ["run", "--rounds", "many"],
-        ["run", "--clinets", "3"],
-        ["compare", "--methods", "fedagv"],
-        ["compare", "--methods"],
-        ["walk"],
-        [],
-        ["resume"],
+        ("run --method fedagv", "--method: 'fedagv', allowed: 'fedgr', 'fedavg', 'fedprox', 'central'"),
+        ("compare --methods fedagv", "--methods: 'fedagv', allowed: 'fedgr', 'fedavg', 'fedprox', 'central'"),
+        ("compare --methods", "methods: none, allowed: each once, at least one"),
+        ("run --rounds many", "--rounds: 'many', allowed: a whole number"),
+        ("run --rounds 2.5", "--rounds: '2.5', allowed: a whole number"),
+        ("run --train-size many", "--train-size: 'many', allowed: a whole number"),
+        ("run --phi half", "--phi: 'half', allowed: a number"),
+        ("run --loss-cap no", "--loss-cap: 'no', allowed: a number"),
+        ("run --rounds", "--rounds: no value, allowed: one value"),
+        ("run --clinets 3", "--clinets: unknown to run (did you mean --clients?); fedgr-secure run --help names all"),
+        ("run --clinets=3", "--clinets: unknown to run (did you mean --clients?); fedgr-secure run --help names all"),
+        ("run --no-seive", "--no-seive: unknown to run (did you mean --no-sieve?); fedgr-secure run --help names all"),
+        (
+            "run --methods fedgr",
+            "--methods: unknown to run (did you mean --method?); fedgr-secure run --help names all",
+        ),
+        (
+            "compare --method fedgr",
+            "--method: unknown to compare (did you mean --methods?); fedgr-secure compare --help names all",
+        ),
+        ("resume x --rounds 3", "--rounds: unknown to resume; fedgr-secure resume --help names all"),
+        ("report x y", "y: unknown to report; fedgr-secure report --help names all"),
+        ("run --sieve no", "no: no flag takes this value; a CONFIG goes right after the command, before every flag"),
+        ("rum", "rum: unknown (did you mean run?); fedgr-secure --help names all"),
+        ("--versoin", "--versoin: unknown (did you mean --version?); fedgr-secure --help names all"),
+        ("", "command: none, allowed: run, compare, resume, report"),
+        ("resume", "resume: RUN_FOLDER is missing"),
+        ("report", "report: RUN_FOLDER is missing"),
     ],
 )
-def test_what_the_parser_cannot_read_is_refused(here, call, arguments):
-    code, out, err = call(*arguments)
-    assert (code, out) == (2, "")
-    assert err
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])  # the parser frames its words, or does not
+def test_what_the_parser_cannot_read_is_refused_in_one_line(here, call, arguments, said, encoding, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    assert call(*arguments.split()) == (2, "", f"error: {said}\n")
     assert list(here.iterdir()) == []
-
-
-def test_an_unknown_flag_or_method_is_answered_with_what_there_is(here, call):
-    assert "--clients" in call("run", "--clinets", "3")[2]
-    assert "fedavg" in call("run", "--method", "fedagv")[2]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +214,12 @@ def test_bad_config_files_are_refused_in_one_line(here, call, content, named):
 def test_a_config_that_is_not_there_is_refused_with_the_nearest_preset(here, call):
     assert_refused(here, call, ["run", "digit"], ["config", "digit", "did you mean digits?", *presets.names()])
     assert_refused(here, call, ["compare", "zzz.toml"], ["zzz.toml", "neither a file nor a preset"])
-    assert_refused(here, call, ["run", "."], ["cannot be read as TOML"])
+    assert_refused(here, call, ["run", "."], ["cannot be read as TOML: it is not a file"])
+    assert_refused(here, call, ["run", "x" * 5000], ["neither a file nor a preset"])
+    os.mkfifo(here / "pipe")
+    assert_refused(here, call, ["run", "pipe"], ["pipe", "it is not a file"])
+    (here / "two\nlines.toml").write_text("[")
+    assert_refused(here, call, ["run", "two\nlines.toml"], [r"two\nlines.toml"])
 
 
 def test_a_config_behind_the_flags_is_refused_rather_than_ignored(here, call):
@@ -263,13 +291,15 @@ def test_folders_that_cannot_be_resumed_or_reported_are_refused(here, call, stop
     assert_refused(here, call, ["resume", "damaged", "--json"], ["manifest.json", "schema 99", "allowed: 1"])
     code, _, err = call("resume", str(finished().folder), "--json")
     assert (code, err.count("\n")) == (2, 1)
-    assert "is complete; nothing to resume" in err
+    assert f"is complete; nothing to resume; its report: fedgr-secure report {finished().folder}" in err
 
 
 def test_a_run_from_end_to_end_and_its_report_again(here, call, tiny_flags, monkeypatch):
     drawn = []
     with monkeypatch.context() as patch:  # figures take seconds: drawn once, by the report
-        patch.setattr(commands, "write_figures", lambda run, folder: drawn.append((run.summary.rounds, folder.name)))
+        patch.setattr(
+            report, "write_figures", lambda run, folder: drawn.append((run.summary.rounds, folder.name)) or ()
+        )
         code, out, err = call("run", *tiny_flags(), "--json", "--out", "mine")
     assert (code, err) == (0, "")
     summary = json.loads(out)
@@ -281,7 +311,7 @@ def test_a_run_from_end_to_end_and_its_report_again(here, call, tiny_flags, monk
     (here / "mine" / "report.html").unlink()
     code, out, _ = call("report", "mine")
     assert code == 0
-    assert "mine/report.html" in out.replace("\n", "")
+    assert out == "report: mine/report.html\n"
     assert "FedGR" in (here / "mine" / "report.html").read_text()
     assert {path.suffix for path in (here / "mine" / "figures").iterdir()} == {".png"}
 
@@ -289,8 +319,16 @@ def test_a_run_from_end_to_end_and_its_report_again(here, call, tiny_flags, monk
 def test_a_run_for_people_says_where_it_left_things(here, call, tiny_flags, no_figures):
     code, out, err = call("run", *tiny_flags(), "--method", "fedavg", "--seed", "3")
     assert (code, err) == (0, "")
-    assert "runs/fedavg-digits-s3" in out.replace("\n", "")
+    summary = json.loads(Path("runs/fedavg-digits-s3/summary.json").read_text())
     assert "FedAvg on digits, seed 3" in out
+    assert f"{100 * summary['accuracy_last10']:.1f}%" in out
+    folder = "runs/fedavg-digits-s3"
+    assert out.endswith(f"\nrun folder: {folder}\nreport:     {folder}/report.html\n")
+
+
+def test_a_long_path_is_printed_in_one_piece(here, call, no_figures):
+    folder = make_folder(here / ("long" * 40))
+    assert call("report", folder.name) == (0, f"report: {folder.name}/report.html\n", "")
 
 
 def test_a_stopped_run_is_resumed(here, call, stopped, finished, no_figures):
@@ -314,14 +352,100 @@ def test_a_diverging_run_exits_with_one_names_who_and_keeps_its_rounds(here, cal
     assert "--lr" in err
 
 
-def test_an_interrupt_says_how_to_go_on(here, call, monkeypatch):
-    def interrupt(config, *, as_json):
+@pytest.fixture
+def interrupted(monkeypatch):
+    def interrupt(*anything, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "run", interrupt)
-    code, _, err = call("run")
-    assert code == 130
-    assert "fedgr-secure resume" in err
+    for command in ("run", "compare", "resume"):
+        monkeypatch.setattr(commands, command, interrupt)
+
+
+def test_an_interrupt_says_how_to_go_on(here, call, interrupted):
+    assert call("run") == (130, "", "stopped before the first round\n")
+    make_folder(here / "my run", finished=False)
+    going_on = "stopped; continue with: fedgr-secure resume 'my run'\n"
+    assert call("run", "--out", "my run") == call("resume", "my run") == (130, "", going_on)
+    make_folder(here / "done")
+    report_it = "stopped; the run is complete; for its report: fedgr-secure report done\n"
+    assert call("run", "--out", "done") == (130, "", report_it)
+    assert call("compare") == (130, "", "stopped; the same command continues\n")
+    assert call("compare", "--force") == (130, "", "stopped; the same command without --force continues\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(13, "Permission denied", "a/b"), "a/b: Permission denied"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (MemoryError(), OUT_OF_MEMORY),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), OUT_OF_MEMORY),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), OUT_OF_MEMORY),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line(call, monkeypatch, error, said):
+    def fail(config, *, as_json):
+        raise error
+
+    monkeypatch.setattr(commands, "run", fail)
+    assert call("run") == (2, "", f"error: {said}\n")
+
+
+def test_a_mistake_in_this_program_keeps_its_traceback(monkeypatch):
+    def fail(config, *, as_json):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(commands, "run", fail)
+    with pytest.raises(RuntimeError, match="shapes"):
+        cli.main(["run"])
+
+
+@pytest.mark.parametrize("name", ["report.html", "figures", "summary.json", "figures/accuracy.png"])
+def test_a_folder_in_place_of_a_file_is_named(here, call, name):
+    folder = make_folder(here / "run")
+    (folder / "summary.json").unlink()
+    (folder / name).mkdir(parents=True)
+    if name == "figures":
+        (folder / name).rmdir()
+        (folder / name).touch()
+    code, out, err = call("report", "run")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"error: run/{name}: ")
+
+
+def full():
+    return Path("/dev/full").open("w")
+
+
+def closed():
+    reader, writer = os.pipe()
+    os.close(reader)
+    return os.fdopen(writer, "w")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux's device that is always full")
+@pytest.mark.parametrize(("stream", "why"), [(full, "No space left on device"), (closed, "Broken pipe")])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["report", "run"]])
+def test_words_that_nobody_can_read_are_an_error_of_one_line(
+    here, capsys, monkeypatch, no_figures, arguments, stream, why
+):
+    make_folder(here / "run")
+    monkeypatch.setattr(sys, "stdout", stream())
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    sys.stdout.close()  # as Python does at its end: nothing is left that could fail
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"error: standard output: cannot be written: {why}\n"
+
+
+def test_what_a_terminal_cannot_show_is_escaped(here, monkeypatch, no_figures):
+    make_folder(here / "r\xfcn")
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", shown)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", "r\xfcn"])
+    assert ended.value.code == 0
+    assert shown.buffer.getvalue() == b"report: r\\xfcn/report.html\n"
 
 
 HELP = """
@@ -351,7 +475,23 @@ def help_text(*arguments):
 
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_the_help_of_a_command_imports_nothing_heavy(command):
-    assert "--rounds" in help_text(command, "--help")
+    text = help_text(command, "--help")
+    assert "--rounds" in text
+    assert "None)" not in text  # a setting that may be unset says itself what that means
+    assert ("--method " in text) == (command == "run")
+
+
+def test_the_version_imports_nothing_heavy():
+    assert help_text("--version") == f"fedgr-secure {metadata.version('fedgr-secure')}\n"
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_value_from_a_file_is_shown_as_the_default(here, call, command):
+    (here / "a.toml").write_text('[data]\ntrain_size = 77\n[output]\nout = "there"\n')
+    code, out, _ = call(command, "a.toml", "--help")
+    assert code == 0
+    assert "(default: 77)" in " ".join(out.split())
+    assert "(default: there)" in " ".join(out.split())
 
 
 def test_the_main_help_is_quick(record_property):

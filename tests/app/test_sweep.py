@@ -8,10 +8,14 @@ import signal
 from pathlib import Path
 
 import pytest
+import quick_cells
+from run_folders import make_folder
 
 from fedgr_secure.app import cli
+from fedgr_secure.app.failures import failure
 from fedgr_secure.app.sweep import Cell, cell_folder, sweep
-from fedgr_secure.errors import InputError
+from fedgr_secure.config import Config
+from fedgr_secure.errors import DivergedError, InputError
 from fedgr_secure.federation import loop
 
 
@@ -73,7 +77,7 @@ def test_a_comparison_runs_reuses_resumes_and_refuses(compare, work, tmp_path):
     assert again[1]["accuracy_last10"] == rows[1]["accuracy_last10"]
 
     code, found, err = compare(*asked, "--lr", "0.01")
-    assert (code, found) == (1, [])
+    assert (code, found) == (2, [])
     assert err.count("holds a run of another configuration; --force replaces it") == 4
     assert work["run"] == names
 
@@ -98,6 +102,56 @@ def test_a_failing_cell_is_named_and_the_others_still_appear(compare):
         assert f"fedprox, seed {seed}: failed: " in err
     assert "round 0" in err
     assert "fedavg" not in err
+
+
+def test_bad_data_is_said_once_and_exits_with_two(compare):
+    code, rows, err = compare("--methods", "fedavg", "fedgr", "--seeds", "2", "--dataset", "npz", "--path", "none.npz")
+    assert (code, rows) == (2, [])
+    assert err.startswith("fedavg, seed 0: failed: path: none.npz, allowed: an existing .npz file fedgr, seed 0: ")
+    assert err.count("failed: as fedavg, seed 0") == 3
+
+
+def test_what_no_comparison_wrote_is_kept(capsys, tiny_flags, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    make_folder(tmp_path / "run")
+    for name in ("compare.md", "compare.csv"):
+        (tmp_path / name[8:]).mkdir()
+        (tmp_path / name[8:] / name).write_text("mine")
+    for out, said in (
+        ("file", "file is a file, allowed: a folder"),
+        ("run", "run is the folder of one run"),
+        ("md", "compare.md was not written by a comparison"),
+        ("csv", "compare.csv was not written by a comparison"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["compare", *tiny_flags(), "--force", "--out", str(tmp_path / out)])
+        assert ended.value.code == 2
+        err = capsys.readouterr().err
+        assert said in err and err.count("\n") == 1
+    assert {p.read_text() for p in (tmp_path / "file", *tmp_path.glob("*/compare.*"))} == {"mine"}
+
+
+@pytest.mark.parametrize(
+    "error", [DivergedError("round 3: nan"), MemoryError(), InputError("lr: -1"), OSError(5, "I/O")]
+)
+def test_a_foreseen_error_is_said_in_words(tiny, tmp_path, monkeypatch, error):
+    def broken(config, **options):
+        raise error
+
+    monkeypatch.setattr(loop, "run", broken)
+    (outcome,) = sweep([Cell("one", tiny(out=tmp_path / "one"))], jobs=1)
+    assert outcome.failure == failure(error)
+    assert type(error).__name__ not in outcome.error
+
+
+@pytest.mark.parametrize("order", [["killed", "done", "gives up", "last"], ["done", "gives up", "last", "killed"]])
+def test_a_worker_that_dies_fails_alone(tmp_path, order):
+    reasons = {"killed": "its worker process was killed", "gives up": "its worker process ended with exit code 3"}
+    cells = [Cell(name, Config()) for name in order]
+    outcomes = sweep(cells, jobs=2, work=quick_cells.work)
+    assert [outcome.cell for outcome in outcomes] == cells
+    assert [outcome.error for outcome in outcomes] == [reasons.get(name) for name in order]
+    assert [outcome.summary is None for outcome in outcomes] == [name in reasons for name in order]
 
 
 def test_an_unexpected_error_is_an_outcome_too(tiny, tmp_path, monkeypatch):
