@@ -109,6 +109,10 @@ class LossHistogram:
             )
         if not all(low < high for low, high in zip(self.edges, self.edges[1:], strict=False)):
             raise ValueError("edges, allowed: rising numbers")
+        if not math.isfinite(self.edges[-1] - self.edges[0]):
+            raise ValueError(f"edges from {self.edges[0]:g} to {self.edges[-1]:g}, allowed: a finite span")
+        if min(*self.clean, *self.wrong) < 0:
+            raise ValueError(f"{min(*self.clean, *self.wrong)} samples in a bin, allowed: a whole number from 0")
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgr_secure.app.runfolder import LossHistogram, RunData
 from fedgr_secure.app.tables import METHOD_NAMES, data_size, duration, number, percent
+from fedgr_secure.config import data_name
+from fedgr_secure.errors import InputError
 from fedgr_secure.files import disk, make_folder
 from fedgr_secure.records import MixtureRecord, RoundRecord
 
@@ -41,9 +44,8 @@ _STYLE: dict[Any, Any] = {
 
 def run_title(run: RunData) -> str:
     """Method, data and seed, such as "FedGR on digits, seed 0"."""
-    return (
-        f"{METHOD_NAMES.get(run.config.method, run.config.method)} on {run.config.data.dataset}, seed {run.config.seed}"
-    )
+    config = run.config
+    return f"{METHOD_NAMES.get(config.method, config.method)} on {data_name(config)}, seed {config.seed}"
 
 
 def last_and_best(rounds: Sequence[RoundRecord]) -> tuple[float, RoundRecord]:
@@ -302,7 +304,11 @@ FIGURES = (
 
 
 def write_figures(run: RunData, folder: Path) -> tuple[str, ...]:
-    """Draw the figures that apply to `run` as PNG files in `folder / "figures"`; returns their names."""
+    """Draw the figures that apply to `run` as PNG files in `folder / "figures"`; returns their names.
+
+    Raises:
+        InputError: a number of the run is beyond what can be drawn.
+    """
     import matplotlib
 
     target = folder / "figures"
@@ -310,9 +316,25 @@ def write_figures(run: RunData, folder: Path) -> tuple[str, ...]:
     names = []
     with matplotlib.rc_context(_STYLE):
         for kind in FIGURES:
-            figure = kind.draw(run)
-            if figure is not None:
-                with disk(target / kind.file, "written"):
-                    figure.savefig(target / kind.file, format="png")
-                names.append(kind.file)
+            with showing(folder, kind.file):
+                figure = kind.draw(run)
+                if figure is not None:
+                    with disk(target / kind.file, "written"):
+                        figure.savefig(target / kind.file, format="png")
+                    names.append(kind.file)
     return tuple(names)
+
+
+@contextmanager
+def showing(folder: Path, what: str) -> Iterator[None]:
+    """Refuse a run whose numbers are beyond what a figure or a page can show.
+
+    Raises:
+        InputError: arithmetic with them failed inside; names the run and what was being made.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        raise InputError(f"{folder}: {what} cannot be made of this run's numbers: {error}") from None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from fedgr_secure.app.figures import FIGURES, last_and_best, run_title, seconds_by_phase, write_figures
+from fedgr_secure.app.figures import FIGURES, last_and_best, run_title, seconds_by_phase, showing, write_figures
 from fedgr_secure.app.runfolder import RunData, read_run
 from fedgr_secure.app.tables import ABSENT, METHOD_NAMES, data_size, duration, number, percent
 from fedgr_secure.config import NoiseConfig, data_name, to_toml
@@ -60,12 +60,14 @@ def write_report(folder: Path) -> Path:
     """Draw the figures of the run in `folder` and write its `report.html`; returns the page's path.
 
     Raises:
-        InputError: `folder` is not a run folder, or a file in it is damaged.
+        InputError: `folder` is not a run folder, a file in it is damaged, or a number in it cannot be shown.
     """
     run = read_run(folder)
     names = write_figures(run, folder)
+    with showing(folder, "report.html"):
+        page = _page(run, names)
     path = folder / "report.html"
-    write_atomic(path, _page(run, names))
+    write_atomic(path, page)
     return path
 
 
@@ -152,7 +154,7 @@ def noise_words(noise: NoiseConfig, clients: int) -> str:
 
 
 def _unfinished(run: RunData) -> str:
-    if run.summary is not None:
+    if run.summary is not None or not run.rounds:  # without a round the lead says it
         return ""
     return (
         f'<p class="warn"><strong>This run is not finished:</strong> {len(run.rounds)} of '

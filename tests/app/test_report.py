@@ -1,5 +1,6 @@
 """The report: one page that needs nothing else, says everything, and shows foreign text as text."""
 
+import json
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -7,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from run_folders import MIXTURE, PROXIES, WEIGHTS, edit, make_folder
 
-from fedgr_secure.app.figures import FIGURES, mixture_counts, write_figures
+from fedgr_secure.app.figures import FIGURES, mixture_counts, run_title, write_figures
 from fedgr_secure.app.report import claim_words, noise_words, write_report
 from fedgr_secure.app.runfolder import LossHistogram, read_run
 from fedgr_secure.config import NoiseConfig
@@ -159,7 +160,38 @@ class TestFigures:
         assert sum(wrong for _, wrong in counts) == pytest.approx(400, rel=1e-2)
 
 
+NORMAL = {"means": [0.4, 2.2], "variances": [0.05, 0.4], "weights": [0.6, 0.4], "note": None}
+
+
 class TestUnusualRuns:
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"edges": [-1e307, *range(39), 1e307]},  # its square overflows
+            {"mixture": NORMAL | {"variances": [0.0, 1.0]}},
+            {"mixture": NORMAL | {"variances": [-1.0, 1.0]}},
+            {"mixture": NORMAL | {"means": [0.0, 1e200]}},
+        ],
+    )
+    def test_numbers_that_cannot_be_shown_are_refused(self, tmp_path, changes):
+        folder = make_folder(tmp_path / "run")
+        edit(folder / "losses.json", **changes)
+        with pytest.raises(InputError, match=r"run: losses\.png cannot be made of this run's numbers: "):
+            write_report(folder)
+
+    def test_nor_are_those_that_only_the_page_cannot_show(self, tmp_path, undrawn):
+        folder = make_folder(tmp_path / "run", finished=False)
+        timings = [json.dumps({"round": i, "seconds": {"train": 1.7e308}}) for i in range(12)]
+        (folder / "timings.jsonl").write_text("\n".join(timings))
+        with pytest.raises(InputError, match=r"run: report\.html cannot be made of this run's numbers: "):
+            write_report(folder)
+
+    def test_the_titles_name_the_file_of_the_data(self, tmp_path):
+        folder = make_folder(tmp_path / "run")
+        config = json.loads((folder / "manifest.json").read_text())["config"]
+        edit(folder / "manifest.json", config=config | {"data": {"dataset": "npz", "path": "there/xrays.npz"}})
+        assert run_title(read_run(folder)) == "FedGR on xrays, seed 0"
+
     def test_an_unfinished_run_says_so(self, tmp_path, undrawn):
         text = Page(write_report(make_folder(tmp_path / "run", rounds=5, finished=False)).read_text()).text
         assert "This run is not finished: 5 of 5 rounds are done" in text
@@ -170,6 +202,7 @@ class TestUnusualRuns:
         (folder / "rounds.jsonl").write_text("")
         page = Page(write_report(folder).read_text())
         assert "No round has ended yet" in page.text and "img" not in page.tags
+        assert "figures below" not in page.text
 
     def test_no_claims_are_not_privacy(self, tmp_path, undrawn):
         folder = make_folder(tmp_path / "run")

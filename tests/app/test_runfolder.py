@@ -110,6 +110,9 @@ class TestDamage:
             ("summary.json", {"accuracy_best": float("nan")}, "line 1: NaN, allowed: finite"),
             ("losses.json", {"clean": [1, 2]}, "allowed: one edge more than counts"),
             ("losses.json", {"edges": [0.0] * 41}, "rising"),
+            ("losses.json", {"edges": [-1e308, *range(39), 1e308]}, r"-1e\+308 to 1e\+308, allowed: a finite span"),
+            ("losses.json", {"clean": [-5] * 40}, "-5 samples in a bin, allowed: a whole number from 0"),
+            ("losses.json", {"clean": [2**80] * 40}, "allowed: int of at most 64 bits"),
         ],
     )
     def test_a_wrong_value_is_named(self, tmp_path, name, changes, message):
