@@ -143,6 +143,7 @@ def test_bad_settings_are_refused_in_one_line(here, call, tiny_flags, flags, nam
     [
         ("--methods fedgr fedavg fedgr", ["methods", "fedgr fedavg fedgr", "each once"]),
         ("--seeds 0", ["seeds", "0", "whole number from 1"]),
+        ("--seeds 1000000000", ["seeds", "1000000000", "1 to 10000"]),
         ("--jobs 0", ["jobs", "0", "whole number from 1"]),
         ("--jobs -2", ["jobs", "-2", "whole number from 1"]),
         ("--rounds 0", ["rounds", "0", "whole number from 1"]),
