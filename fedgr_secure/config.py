@@ -7,7 +7,6 @@ Field names are unique over all sections, so that every field is also a command-
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -31,8 +30,8 @@ class Bound:
 
 Share = Annotated[float, Bound("from 0 to 1", lambda x: 0 <= x <= 1)]
 BelowOne = Annotated[float, Bound("from 0 to below 1", lambda x: 0 <= x < 1)]
-Positive = Annotated[float, Bound("a finite number above 0", lambda x: 0 < x < math.inf)]
-FromZero = Annotated[float, Bound("a finite number from 0", lambda x: 0 <= x < math.inf)]
+Positive = Annotated[float, Bound("a finite number above 0, at most 3e38 (32 bits)", lambda x: 0 < x <= 3e38)]
+FromZero = Annotated[float, Bound("a finite number from 0 to 3e38 (32 bits)", lambda x: 0 <= x <= 3e38)]
 
 
 def whole(low: int, high: int, why: str) -> Bound:
@@ -50,7 +49,7 @@ Clients = Annotated[int, whole(1, 10**6, "each keeps a state of its own")]
 Rounds = Annotated[int, whole(1, 10**6, "more would run for years")]
 RoundsFromZero = Annotated[int, whole(0, 10**6, "no run has more rounds")]
 Epochs = Annotated[int, whole(1, 10**4, "more would run for years")]
-Width = Annotated[int, whole(1, 4096, "the model grows with its square")]
+Width = Annotated[int, whole(1, 1024, "the model grows with its square")]
 Operations = Annotated[int, whole(0, 14, "there are 14 operations")]
 Padding = Annotated[int, whole(0, 4095, "less than any image's side")]
 Side = Annotated[int, whole(8, 1024, "an image is held in memory as it is")]

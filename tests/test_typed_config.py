@@ -270,17 +270,17 @@ RULES = [
     *((name, 2**70, f"{name}: {2**70}, allowed: a whole number from {n}") for name, n in {**LEAST, "seed": 0}.items()),
     ("rounds", 2.5, "rounds: 2.5, allowed: a whole number from 1 to 1000000 (more would run for years)"),
     ("threads", 10**9, "threads: 1000000000, allowed: a whole number from 1 to 1024 (more than any machine has cores)"),
-    ("width", 10**9, "allowed: a whole number from 1 to 4096 (the model grows with its square)"),
+    ("width", 10**9, "allowed: a whole number from 1 to 1024 (the model grows with its square)"),
     ("out", Path("a\0b"), r"out: 'a\x00b', allowed: a path without a NUL character"),
     *(
         (name, value, f"{name}: {value}, allowed: a finite number above 0")
         for name in ("lr", "dirichlet_alpha", "tau", "loss_cap")
-        for value in (0.0, -1.0, math.inf, math.nan)
+        for value in (0.0, -1.0, 1e39, math.inf, math.nan)
     ),
     *(
         (name, value, f"{name}: {value}, allowed: a finite number from 0")
         for name in ("weight_decay", "lambda_b", "lambda_r", "mu")
-        for value in (-1e-9, math.inf, math.nan)
+        for value in (-1e-9, 1e39, math.inf, math.nan)
     ),
     *((name, 2**63, f"{name}: too large, allowed: below 2**63") for name in ("seed", "rounds", "crop_padding")),
     *(("momentum", value, f"momentum: {value}, allowed: from 0 to below 1") for value in (-0.1, 1.0, math.nan)),

@@ -118,6 +118,7 @@ def assert_refused(here, call, arguments, named):
         ("--warmup -1", ["warmup", "-1", "whole number from 0"]),
         ("--lr 0", ["lr", "0.0", "above 0"]),
         ("--lr inf", ["lr", "inf", "finite"]),
+        ("--lr 1e39", ["lr", "1e+39", "at most 3e38 (32 bits)"]),
         ("--tau nan", ["tau", "nan", "finite"]),
         ("--momentum 1", ["momentum", "1.0", "below 1"]),
         ("--beta 2", ["beta", "2.0", "from 0 to 1"]),
@@ -129,7 +130,7 @@ def assert_refused(here, call, arguments, named):
         ("--device abacus", ["device", "abacus"]),
         ("--device meta", ["device", "meta"]),
         ("--image-size 16", ["image_size", "16", "folder"]),
-        ("--width 1180591620717411303424", ["width", "1180591620717411303424", "1 to 4096"]),  # 2^70
+        ("--width 1180591620717411303424", ["width", "1180591620717411303424", "1 to 1024"]),  # 2^70
         ("--threads 1000000000", ["threads", "1000000000", "1 to 1024"]),
         (f"--out {'x' * 300}", ["x" * 300, "File name too long"]),
     ],
