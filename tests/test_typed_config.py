@@ -282,7 +282,7 @@ RULES = [
         for name in ("weight_decay", "lambda_b", "lambda_r", "mu")
         for value in (-1e-9, 1e39, math.inf, math.nan)
     ),
-    *((name, 2**63, f"{name}: too large, allowed: below 2**63") for name in ("seed", "rounds", "crop_padding")),
+    *((name, 2**63, f"{name}: {2**63}, allowed: a whole number from ") for name in ("seed", "rounds", "crop_padding")),
     *(("momentum", value, f"momentum: {value}, allowed: from 0 to below 1") for value in (-0.1, 1.0, math.nan)),
 ]
 
@@ -359,7 +359,7 @@ def nested(depth):
         ({"x": None}, "p: x: None, allowed: float"),
         ({"x": 10**400}, "allowed: a finite number"),
         ({"x": 10**5000}, "x: a huge int, allowed: a finite number"),
-        ({"pair": [1, 2**63]}, "p: pair[1]: 9223372036854775808, allowed: a whole number that fits 64 bits"),
+        ({"pair": [1, 2**63]}, "p: pair[1]: 9223372036854775808, allowed: int of at most 64 bits"),
         ({"notes": nested(5000)}, "p: notes: a huge list, allowed: an object"),
         ({"y": 1}, "p: unknown key 'y'"),
     ],

@@ -85,7 +85,7 @@ class Federation:
         """One round: draw the cohort, let the server half lead it, keep the clients' states, measure."""
         started = time.perf_counter()
         cohort = self._cohort(number)
-        mixture = self._lead(number, cohort)
+        mixture = self.server.round(number, cohort)
         for client, half in cohort.halves.items():
             if half.state is not None:
                 self.store.save(client, number, half.state)
@@ -114,15 +114,6 @@ class Federation:
         clients = self.drawn(number)
         halves = {client: self.method.client(self.context(client), self.store.load(client)) for client in clients}
         return Cohort(number, halves, self.runner, self.recorder)
-
-    def _lead(self, number: int, cohort: Cohort) -> Mixture | None:
-        try:
-            return self.server.round(number, cohort)
-        except RuntimeError as error:
-            if "without overflow" not in str(error):
-                raise
-            told = "; ".join([str(error).splitlines()[0], *getattr(error, "__notes__", [])])
-            raise DivergedError(f"round {number}: a setting is too large for the model's numbers: {told}") from error
 
     def context(self, client: int) -> ClientContext:
         """One client's surroundings."""

@@ -107,7 +107,9 @@ def test_a_failing_cell_is_named_and_the_others_still_appear(compare):
 def test_bad_data_is_said_once_and_exits_with_two(compare):
     code, rows, err = compare("--methods", "fedavg", "fedgr", "--seeds", "2", "--dataset", "npz", "--path", "none.npz")
     assert (code, rows) == (2, [])
-    assert err.startswith("fedavg, seed 0: failed: path: none.npz, allowed: an existing .npz file fedgr, seed 0: ")
+    assert err.startswith(
+        "fedavg, seed 0: failed: path: none.npz does not exist, allowed: an existing .npz file fedgr, seed 0: "
+    )
     assert err.count("failed: as fedavg, seed 0") == 3
 
 

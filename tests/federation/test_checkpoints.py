@@ -214,7 +214,7 @@ def client(**changes):
         (edit(more=1), "checkpoint.json: unknown key 'more'"),
         *((edit(rounds_done=value), f"rounds_done: {value!r}, allowed: int") for value in ("6", 6.9, True)),
         (edit(rounds_done=0), "rounds_done: 0, allowed: a whole number from 1"),
-        (edit(rounds_done=2**70), "rounds_done: .*allowed: a whole number that fits 64 bits"),
+        (edit(rounds_done=2**70), "rounds_done: .*allowed: int of at most 64 bits"),
         (edit(clients={"0": 1}), "clients: .*allowed: a list"),
         (client(client=-1), "client -1: state of round 1, allowed: clients from 0"),
         (client(client=1), "clients, allowed: each once, in rising order"),

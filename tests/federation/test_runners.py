@@ -52,7 +52,7 @@ class RunnerContract(ABC):
 
     @staticmethod
     def halves(federation):
-        return {k: federation.method.client(federation._context(k), None) for k in CLIENTS}
+        return {k: federation.method.client(federation.context(k), None) for k in CLIENTS}
 
     @staticmethod
     def by_hand(federation, halves, message):
