@@ -1,0 +1,179 @@
+"""What everybody in a secure sum agrees on, what a client insists on, and the digest that binds both to every key."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from privacy.secagg.errors import ConfigurationError, MessageError
+from privacy.secagg.graph import complete_threshold, find_degree
+from privacy.secagg.groups import Layout
+
+COMPLETE_UP_TO = 60
+"""clients up to which everybody is everybody's neighbour: below it the sparse graph saves little and promises less"""
+
+_FIXED = struct.Struct(">4sIIII")
+_MAGIC = b"FSP1"
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The public parameters of a secure sum.
+
+    Attributes:
+        layout: what is summed; `layout.clients` is the most that may take part.
+        neighbours: k, with whom each client exchanges masks and shares; `layout.clients - 1` is the complete graph.
+        threshold: t, how many of a client's share holders must answer. On the complete graph a client holds a share of
+            its own besides its neighbours' (Bonawitz et al. 2017), on the ring it does not (Bell et al. 2020).
+        absent: on the sparse graph, how many clients may fail to reveal their nonce for the ring order; each gives the
+            server some choice between orders, which `for_cohort` pays for.
+        survivors: the sum is given up below this many.
+    """
+
+    layout: Layout
+    neighbours: int
+    threshold: int
+    absent: int = 0
+    survivors: int = 2
+
+    def __post_init__(self) -> None:
+        n, k, t = self.layout.clients, self.neighbours, self.threshold
+        _require(n >= 2, f"clients: {n}, allowed: from 2 (the sum of one is its value)")
+        _require(1 <= k <= n - 1, f"neighbours: {k}, allowed: from 1 to clients - 1 = {n - 1}")
+        _require(k == n - 1 or k % 2 == 0, f"neighbours: {k}, allowed on a ring: an even number")
+        holders = k + self.own_shares
+        _require(
+            holders // 2 < t <= holders, f"threshold: {t}, allowed: more than half of {holders} holders, at most all"
+        )
+        _require(t >= 2, f"threshold: {t}, allowed: from 2 (a share of 1 would be the secret)")
+        _require(0 <= self.absent < n, f"absent: {self.absent}, allowed: from 0 to below clients = {n}")
+        _require(2 <= self.survivors <= n, f"survivors: {self.survivors}, allowed: from 2 to clients = {n}")
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody is everybody's neighbour."""
+        return self.neighbours == self.layout.clients - 1
+
+    @property
+    def own_shares(self) -> int:
+        """How many shares of its own secrets a client holds itself."""
+        return int(self.complete)
+
+    def holders(self, member: int, neighbours: Iterable[int]) -> list[int]:
+        """Who holds a share of `member`'s secrets, sorted."""
+        return sorted([*neighbours, member] if self.complete else neighbours)
+
+    @classmethod
+    def for_cohort(
+        cls,
+        layout: Layout,
+        *,
+        corrupt: float = 0.1,
+        dropout: float = 0.1,
+        sigma: int = 40,
+        eta: int = 30,
+        lying_server: bool = True,
+        survivors: int | None = None,
+    ) -> Parameters:
+        """Degree and threshold from the exact tail conditions (Bell et al. 2020), or the complete graph when small.
+
+        Args:
+            layout: what is summed, and the most clients.
+            corrupt: share of clients that may collude with the server.
+            dropout: share of clients that may vanish.
+            sigma: -log2 of the chance that a client is exposed.
+            eta: -log2 of the chance that the sum fails although no more than `dropout` vanish.
+            lying_server: the server may tell clients different survivors.
+            survivors: the fewest clients whose sum may be opened; default: at least t, and two honest ones.
+
+        Raises:
+            ConfigurationError: no degree meets the conditions.
+        """
+        n = layout.clients
+        fewest = min(n, max(2, int(corrupt * n) + 2)) if survivors is None else survivors
+        if n <= COMPLETE_UP_TO:
+            threshold = complete_threshold(n, corrupt=corrupt, lying_server=lying_server)
+            return cls(layout, n - 1, threshold, survivors=max(fewest, threshold))
+        absent = max(1, n // 500)
+        choices = (absent * n.bit_length()) + 1
+        degree = find_degree(
+            n, corrupt=corrupt, dropout=dropout, sigma=sigma + choices, eta=eta, lying_server=lying_server
+        )
+        if degree.neighbours >= n - 1:
+            threshold = complete_threshold(n, corrupt=corrupt, lying_server=lying_server)
+            return cls(layout, n - 1, threshold, survivors=max(fewest, threshold))
+        return cls(layout, degree.neighbours, degree.threshold, absent, fewest)
+
+    def to_bytes(self) -> bytes:
+        """The one encoding of these parameters."""
+        head = _FIXED.pack(_MAGIC, self.neighbours, self.threshold, self.absent, self.survivors)
+        return head + self.layout.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Parameters:
+        """Read parameters that somebody sent.
+
+        Raises:
+            MessageError: not such bytes.
+            ConfigurationError: parameters that cannot work.
+        """
+        if len(data) < _FIXED.size or data[:4] != _MAGIC:
+            raise MessageError(f"parameters: {len(data)} bytes that hold none of this version")
+        _, neighbours, threshold, absent, survivors = _FIXED.unpack_from(data)
+        return cls(Layout.from_bytes(data[_FIXED.size :]), neighbours, threshold, absent, survivors)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a client insists on, whatever the server proposes.
+
+    Attributes:
+        layout: the groups with their ranges, rings and weights: exactly these.
+        threshold: t must be at least this.
+        neighbours: k must be at least this.
+        survivors: the client helps to open no sum of fewer.
+    """
+
+    layout: Layout
+    threshold: int
+    neighbours: int
+    survivors: int
+
+    @classmethod
+    def of(cls, parameters: Parameters) -> Policy:
+        """Insist on exactly what these parameters promise."""
+        return cls(parameters.layout, parameters.threshold, parameters.neighbours, parameters.survivors)
+
+    def check(self, parameters: Parameters) -> None:
+        """Refuse parameters that promise less.
+
+        Raises:
+            ConfigurationError: naming the parameter, its value and what this client allows.
+        """
+        _require(parameters.layout == self.layout, "layout: other groups, ranges, rings or weights than this client's")
+        for name in ("threshold", "neighbours", "survivors"):
+            given, least = getattr(parameters, name), getattr(self, name)
+            _require(given >= least, f"{name}: {given}, allowed by this client: from {least}")
+
+
+def sum_context(session: bytes, round: int, purpose: str, parameters: Parameters, model: bytes) -> bytes:
+    """The 32 bytes that name one sum: they are in every message and under every key of it.
+
+    Args:
+        session: any bytes that name the run.
+        round: from 0.
+        purpose: which sum of the round, such as "weights"; separate sums share no key material.
+        parameters: the public parameters.
+        model: a digest of the global model that the values were computed from.
+    """
+    state = hashlib.sha256(b"fedgr-secure secure sum 1\0")
+    for part in (session, round.to_bytes(8, "big"), purpose.encode(), parameters.to_bytes(), model):
+        state.update(len(part).to_bytes(8, "big") + part)
+    return state.digest()
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigurationError(message)
