@@ -64,6 +64,7 @@ def encode(
     require_whole(weight, "weight", layout.largest_weight)
     _require_values(layout, values)
     vector = np.empty(layout.nbytes, np.uint8) if out is None else out
+    _require_writeable(vector)
     header, words, padding = _parts(layout, vector)
     header[0], padding[:] = weight, 0
     uniform = Keystream(rounding.bytes(KEY_BYTES))
@@ -173,7 +174,7 @@ def add(layout: Layout, into: NDArray[np.uint8], vector: NDArray[np.uint8]) -> N
     cut = 8 * layout.words64
     for part in (into, vector):
         _require_vector(layout, part)
-    require(into.flags.writeable, "vector: read-only, allowed: memory to write to")
+    _require_writeable(into)
     for side, words in ((np.s_[:cut], "<u8"), (np.s_[cut:], "<u4")):
         total = into[side].view(words)
         np.add(total, vector[side].view(words), out=total)
@@ -223,6 +224,11 @@ def _require_vector(layout: Layout, vector: NDArray[np.uint8]) -> None:
     row = isinstance(vector, np.ndarray) and vector.dtype == np.uint8 and vector.ndim == 1 and vector.flags.c_contiguous
     require(row, "vector: something else, allowed: one contiguous row of uint8")
     require(vector.size == layout.nbytes, f"vector: {vector.size} bytes, allowed: {layout.nbytes}")
+
+
+def _require_writeable(vector: NDArray[np.uint8]) -> None:
+    writeable = isinstance(vector, np.ndarray) and vector.flags.writeable
+    require(writeable, "vector: read-only, allowed: memory to write to")
 
 
 def _parts(
