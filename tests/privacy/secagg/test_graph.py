@@ -76,6 +76,11 @@ def test_equality_is_rare_enough_and_one_part_less_is_not():
     assert graph._is_rare(4, 2, 2, 2, 0) and not graph._is_rare(4, 2, 2, 2, 1)
 
 
+def test_connectivity_is_strict():
+    # 5 clients, 2 neighbours, 2 lost: 5 pairs / C(5, 2) = 1/2, which is not below 2^-1
+    assert graph._is_connected(5, 2, 2, 0) and not graph._is_connected(5, 2, 2, 1)
+
+
 def test_the_chosen_threshold_is_the_least_by_scipy():
     degree = find_degree(1000, corrupt=0.1, dropout=0.1, lying_server=False)
     k, t = degree.neighbours, degree.threshold
