@@ -22,7 +22,7 @@ from privacy.secagg.errors import ConfigurationError
 
 KEY_BYTES = 32
 COUNTER_BYTES = 16  # of AES, and the grain at which a vector is cut
-BLOCK = 256 * 1024
+BLOCK = 512 * 1024
 """bytes masked at a time: they stay in the cache, and a call lasts long enough for threads to take turns"""
 _ZEROS = memoryview(bytes(BLOCK))
 
