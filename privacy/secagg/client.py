@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.secagg.entropy import Entropy, SystemEntropy
-from privacy.secagg.errors import AbortError, PhaseError
+from privacy.secagg.errors import AbortError, ConfigurationError, PhaseError
 from privacy.secagg.graph import neighbourhood, ring_order
 from privacy.secagg.groups import encode
-from privacy.secagg.keys import KEY, Channel, End, Enrolment, Identity, KeyPair, derive, digest
+from privacy.secagg.keys import KEY, Channel, End, Enrolment, Identity, KeyPair, derive, digest, usable
 from privacy.secagg.masks import Mask, apply
 from privacy.secagg.messages import (
     BOX,
@@ -30,7 +30,7 @@ from privacy.secagg.messages import (
     read_entries,
     unpack,
 )
-from privacy.secagg.parameters import Parameters, Policy
+from privacy.secagg.parameters import Parameters, Policy, require_context
 from privacy.secagg.shamir import SHARE_BYTES, share_to_bytes, split
 
 SEED_SHARE, KEY_SHARE = b"b", b"s"
@@ -65,7 +65,8 @@ class SecureSumClient:
         threads: for adding masks.
 
     Raises:
-        ConfigurationError: the parameters promise less than the policy.
+        ConfigurationError: the parameters promise less than the policy, the context is none, or the client is not
+            enrolled under its number and identity.
     """
 
     def __init__(
@@ -81,6 +82,9 @@ class SecureSumClient:
         threads: int = 1,
     ) -> None:
         policy.check(parameters)
+        require_context(context)
+        if not enrolled.holds(number, identity.public):
+            raise ConfigurationError(f"client {number!r}: not enrolled with this identity, allowed: enrolled clients")
         self.number = number
         self._identity, self._enrolled, self._parameters, self._policy = identity, enrolled, parameters, policy
         self._context, self._threads = context, threads
@@ -301,6 +305,8 @@ class SecureSumClient:
     def _check_keys(self, adverts: Mapping[int, Advert]) -> None:
         """Signed by whom they name, and no key anywhere twice."""
         for peer, advert in adverts.items():
+            weak = not (usable(advert.channel) and usable(advert.mask))
+            _abort_unless(not weak, f"client {peer}: public key of small order or malformed")
             signed = advert.signed(self._context, peer)
             _abort_unless(self._enrolled.verify(peer, advert.signature, signed), f"client {peer}: forged keys")
             if not self._parameters.complete:

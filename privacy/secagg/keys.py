@@ -31,12 +31,22 @@ _P = 2**255 - 19
 _ORDER_8 = int.from_bytes(bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little")
 _SMALL_ORDER = frozenset({0, 1, _ORDER_8, _P - _ORDER_8, _P - 1, _P, _P + 1})
 """the y of every Ed25519 point of order 1, 2, 4 or 8, non-canonical encodings included"""
+_ORDER_8_U = tuple(
+    int.from_bytes(bytes.fromhex(point), "little")
+    for point in (
+        "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+        "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+    )
+)
+_SMALL_ORDER_U = frozenset({0, 1, _P - 1, *_ORDER_8_U})
+"""the u of every X25519 point of order 1, 2, 4 or 8 on the curve and its twist"""
 
 
 class Identity:
     """A client's long-term signing key."""
 
     def __init__(self, private: bytes) -> None:
+        _require_private(private)
         self._key = Ed25519PrivateKey.from_private_bytes(private)
         self.public = self._key.public_key().public_bytes_raw()
 
@@ -76,6 +86,10 @@ class Enrolment:
     def __contains__(self, number: int) -> bool:
         return number in self._keys
 
+    def holds(self, number: int, public: bytes) -> bool:
+        """Whether client `number` is enrolled with this identity."""
+        return type(number) is int and number in self._keys and self._keys[number].public_bytes_raw() == public
+
     def verify(self, number: int, signature: bytes, data: bytes) -> bool:
         """Whether `signature` over `data` is client `number`'s."""
         try:
@@ -89,6 +103,7 @@ class KeyPair:
     """An X25519 key pair of one sum."""
 
     def __init__(self, private: bytes) -> None:
+        _require_private(private)
         self._key = X25519PrivateKey.from_private_bytes(private)
         self.public = self._key.public_key().public_bytes_raw()
 
@@ -96,15 +111,23 @@ class KeyPair:
         """The shared secret with the holder of `public`, 32 bytes; still to be put through `derive`.
 
         Raises:
-            AbortError: the point is of small order, so the secret would be known to everybody.
+            AbortError: the point is of small order, so the secret would be known to everybody, or it is not `usable`.
         """
         try:
+            if not usable(public):
+                raise ValueError
             return self._key.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
             raise AbortError("public key of small order or malformed") from None
 
     def __repr__(self) -> str:
         return f"KeyPair(public={self.public.hex()})"
+
+
+def usable(public: bytes) -> bool:
+    """Whether an X25519 key has the form that its owner computes (one cannot pass for two) and not a small order."""
+    u = int.from_bytes(public, "little")
+    return len(public) == KEY and u < _P and u not in _SMALL_ORDER_U
 
 
 @dataclass(frozen=True)
@@ -181,3 +204,8 @@ def digest(context: bytes, purpose: str, *parts: bytes) -> bytes:
     for part in parts:
         state.update(len(part).to_bytes(4, "big") + part)
     return state.digest()
+
+
+def _require_private(private: bytes) -> None:
+    if not isinstance(private, bytes) or len(private) != KEY:
+        raise ConfigurationError(f"private key: other than {KEY} bytes, allowed: {KEY} bytes")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from privacy.secagg.errors import ConfigurationError, MessageError
 from privacy.secagg.graph import complete_threshold, find_degree
@@ -39,6 +41,8 @@ class Parameters:
     survivors: int = 2
 
     def __post_init__(self) -> None:
+        for name in ("neighbours", "threshold", "absent", "survivors"):
+            _require_whole(name, getattr(self, name))
         n, k, t = self.layout.clients, self.neighbours, self.threshold
         _require(n >= 2, f"clients: {n}, allowed: from 2 (the sum of one is its value)")
         _require(1 <= k <= n - 1, f"neighbours: {k}, allowed: from 1 to clients - 1 = {n - 1}")
@@ -85,22 +89,23 @@ class Parameters:
             dropout: share of clients that may vanish.
             sigma: -log2 of the chance that a client is exposed.
             eta: -log2 of the chance that the sum fails although no more than `dropout` vanish.
-            lying_server: the server may tell clients different survivors.
+            lying_server: the server may tell clients different survivors. The sparse graph always counts on it: t must
+                be more than half of the holders, which the threshold against a curious server is not.
             survivors: the fewest clients whose sum may be opened; default: at least t, and two honest ones.
 
         Raises:
             ConfigurationError: no degree meets the conditions.
         """
         n = layout.clients
-        fewest = min(n, max(2, int(corrupt * n) + 2)) if survivors is None else survivors
+        _require(0 <= corrupt < 1, f"corrupt: {corrupt}, allowed: a fraction of the clients from 0 up to but not 1")
+        corrupted = math.floor(n * Fraction(str(corrupt)))  # 0.29 of 100 is 29, which binary fractions make 28
+        fewest = min(n, corrupted + 2) if survivors is None else survivors
         if n <= COMPLETE_UP_TO:
             threshold = complete_threshold(n, corrupt=corrupt, lying_server=lying_server)
             return cls(layout, n - 1, threshold, survivors=max(fewest, threshold))
         absent = max(1, n // 500)
         choices = (absent * n.bit_length()) + 1
-        degree = find_degree(
-            n, corrupt=corrupt, dropout=dropout, sigma=sigma + choices, eta=eta, lying_server=lying_server
-        )
+        degree = find_degree(n, corrupt=corrupt, dropout=dropout, sigma=sigma + choices, eta=eta, lying_server=True)
         if degree.neighbours >= n - 1:
             threshold = complete_threshold(n, corrupt=corrupt, lying_server=lying_server)
             return cls(layout, n - 1, threshold, survivors=max(fewest, threshold))
@@ -132,19 +137,23 @@ class Policy:
     Attributes:
         layout: the groups with their ranges, rings and weights: exactly these.
         threshold: t must be at least this.
-        neighbours: k must be at least this.
+        neighbours: k must be exactly this: with more, t would be a smaller part of them, and two camps could reach it.
         survivors: the client helps to open no sum of fewer.
+        absent: at most so many clients may keep their nonce back, so that the server cannot choose the ring order.
     """
 
     layout: Layout
     threshold: int
     neighbours: int
     survivors: int
+    absent: int = 0
 
     @classmethod
     def of(cls, parameters: Parameters) -> Policy:
         """Insist on exactly what these parameters promise."""
-        return cls(parameters.layout, parameters.threshold, parameters.neighbours, parameters.survivors)
+        return cls(
+            parameters.layout, parameters.threshold, parameters.neighbours, parameters.survivors, parameters.absent
+        )
 
     def check(self, parameters: Parameters) -> None:
         """Refuse parameters that promise less.
@@ -153,9 +162,15 @@ class Policy:
             ConfigurationError: naming the parameter, its value and what this client allows.
         """
         _require(parameters.layout == self.layout, "layout: other groups, ranges, rings or weights than this client's")
-        for name in ("threshold", "neighbours", "survivors"):
+        for name in ("threshold", "survivors"):
             given, least = getattr(parameters, name), getattr(self, name)
             _require(given >= least, f"{name}: {given}, allowed by this client: from {least}")
+        given, exactly = parameters.neighbours, self.neighbours
+        _require(given == exactly, f"neighbours: {given}, allowed by this client: {exactly}")
+        _require(
+            parameters.absent <= self.absent,
+            f"absent: {parameters.absent}, allowed by this client: up to {self.absent}",
+        )
 
 
 def sum_context(session: bytes, round: int, purpose: str, parameters: Parameters, model: bytes) -> bytes:
@@ -167,11 +182,29 @@ def sum_context(session: bytes, round: int, purpose: str, parameters: Parameters
         purpose: which sum of the round, such as "weights"; separate sums share no key material.
         parameters: the public parameters.
         model: a digest of the global model that the values were computed from.
+
+    Raises:
+        ConfigurationError: an argument of another type, or a negative round.
     """
+    for name, value in (("session", session), ("model", model)):
+        _require(isinstance(value, bytes), f"{name}: a {type(value).__name__}, allowed: bytes")
+    _require_whole("round", round)
+    _require(0 <= round < 2**64, f"round: {round}, allowed: from 0 to below 2^64")
+    _require(isinstance(purpose, str) and purpose.isprintable(), f"purpose: {purpose!r}, allowed: printable text")
     state = hashlib.sha256(b"fedgr-secure secure sum 1\0")
     for part in (session, round.to_bytes(8, "big"), purpose.encode(), parameters.to_bytes(), model):
         state.update(len(part).to_bytes(8, "big") + part)
     return state.digest()
+
+
+def require_context(context: bytes) -> None:
+    """Refuse what `sum_context` cannot have given: in an envelope it would be cut or filled up without notice."""
+    whole = isinstance(context, bytes) and len(context) == hashlib.sha256().digest_size
+    _require(whole, f"context: a {type(context).__name__}, allowed: the 32 bytes that sum_context gives")
+
+
+def _require_whole(name: str, value: int) -> None:
+    _require(type(value) is int, f"{name}: {value!r}, allowed: a whole number")
 
 
 def _require(condition: bool, message: str) -> None:

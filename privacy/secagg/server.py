@@ -21,7 +21,7 @@ from privacy.secagg.client import (
 from privacy.secagg.errors import AbortError, MessageError, PhaseError
 from privacy.secagg.graph import neighbourhood, ring_order
 from privacy.secagg.groups import Total, add, decode
-from privacy.secagg.keys import KEY, End, Enrolment, KeyPair
+from privacy.secagg.keys import KEY, End, Enrolment, KeyPair, usable
 from privacy.secagg.masks import Mask, apply
 from privacy.secagg.messages import (
     HASH,
@@ -35,7 +35,7 @@ from privacy.secagg.messages import (
     read_entries,
     unpack,
 )
-from privacy.secagg.parameters import Parameters
+from privacy.secagg.parameters import Parameters, require_context
 from privacy.secagg.shamir import SHARE_BYTES, combine, share_from_bytes
 
 
@@ -63,14 +63,19 @@ class SecureSumServer:
         parameters: of the sum.
         context: of the sum, from `sum_context`.
         threads: for removing masks.
+
+    Raises:
+        ConfigurationError: the context is none.
     """
 
     def __init__(self, *, enrolled: Enrolment, parameters: Parameters, context: bytes, threads: int = 1) -> None:
+        require_context(context)
         self._enrolled, self._parameters, self._context, self._threads = enrolled, parameters, context, threads
         self._phase = ServerPhase.ADVERTS
         self._answered: dict[int, bytes] = {}
         self._members: tuple[int, ...] = ()
         self._adverts: dict[int, Advert] = {}
+        self._keys: set[bytes] = set()
         self._neighbours: dict[int, tuple[int, ...]] = {}
         self._shares: dict[int, Shares] = {}
         self._survivors: tuple[int, ...] = ()
@@ -167,6 +172,12 @@ class SecureSumServer:
             raise MessageError(f"ADVERT: not signed by client {sender}")
         if len(self._answered) >= self._parameters.layout.clients:
             raise MessageError(f"ADVERT: client {sender} is one too many, allowed: {self._parameters.layout.clients}")
+        keys = (advert.channel, advert.mask)
+        if not all(usable(key) for key in keys):
+            raise MessageError(f"ADVERT: client {sender}'s keys are of small order or malformed")
+        if len({*keys, *self._keys}) < len(self._keys) + len(keys):
+            raise MessageError(f"ADVERT: client {sender}'s keys come twice")
+        self._keys.update(keys)
         self._adverts[sender] = advert
         return b""
 
@@ -317,7 +328,7 @@ class SecureSumServer:
             expected = digests[holder][:HASH] if kind == SEED_SHARE else digests[holder][HASH:]
             share = answer[1:]
             if answer[:1] == kind and share_digest(self._context, dealer, holder, kind, share) == expected:
-                good[holder + 1] = share_from_bytes(share)
+                good[holder + 1] = _dealt(dealer, share)
             if len(good) == threshold:
                 break
         if len(good) < threshold:
@@ -358,6 +369,14 @@ class SecureSumServer:
     def _forget(self) -> None:
         self._shares, self._answered = {}, {}
         self._sum = np.zeros(0, np.uint8)
+
+
+def _dealt(dealer: int, share: bytes) -> int:
+    """A share that is just what its dealer dealt, which may still be no share."""
+    try:
+        return share_from_bytes(share)
+    except MessageError:
+        raise AbortError(f"client {dealer}: it dealt what is no share") from None
 
 
 _AT_ONCE = 64
