@@ -1,4 +1,4 @@
-"""Where keys, seeds and shares come from: the operating system, or, for simulations, a stream that says it is insecure."""
+"""Where keys, seeds and shares come from: the operating system, or a seeded stream that says it is insecure."""
 
 from __future__ import annotations
 

@@ -18,10 +18,13 @@ from privacy.secagg.server import SecureSumServer
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one client puts into the sum: values by group, its integer weight, and the generator of the rounding."""
+    """What one client puts into the sum: values by group, its integer weight, and the generator of the rounding.
 
-    values: Mapping[str, NDArray[Any]]
-    weight: int
+    Values and weight are what the sum hides: they are never shown.
+    """
+
+    values: Mapping[str, NDArray[Any]] = field(repr=False)
+    weight: int = field(repr=False)
     rounding: np.random.Generator
 
 
@@ -63,14 +66,18 @@ class Wire:
     left: dict[int, str] = field(default_factory=dict)
 
     def run(self) -> Total:
-        """Every phase to the end.
+        """Every phase to the end, after which no client holds a secret of this sum, however it ended.
 
         Raises:
             AbortError: too few clients are left.
         """
         inbox: Mapping[int, bytes] = dict.fromkeys(sorted(self.clients), b"")
-        while inbox:
-            inbox = self._phase(inbox)
+        try:
+            while inbox:
+                inbox = self._phase(inbox)
+        finally:
+            for client in self.clients.values():
+                client.abort()
         return self.server.result
 
     def _phase(self, inbox: Mapping[int, bytes]) -> dict[int, bytes]:
