@@ -1,7 +1,7 @@
 """Pairwise-masked secure sums (Bonawitz et al. 2017; Bell et al. 2020). Imports nothing of the rest of the project.
 
-Client and server are state machines without I/O: bytes in, bytes out, one phase at a time. `Wire` moves the bytes within
-one process; a network moves the same ones.
+Client and server are state machines without I/O: bytes in, bytes out, one phase at a time. `Wire` moves them within
+one process; a network moves the same bytes.
 
 >>> import numpy as np
 >>> layout = Layout((Group("w", size=3, limit=1.0),), clients=3, largest_weight=10)

@@ -12,7 +12,7 @@ class ConfigurationError(SecAggError):
 
 
 class MessageError(SecAggError):
-    """Bytes that are no message of this phase, session, round, sender or receiver. The receiver has released nothing."""
+    """Bytes that are no message of this phase, session, round, sender or receiver. Nothing was released."""
 
 
 class PhaseError(SecAggError):

@@ -101,15 +101,22 @@ class Parameters:
         corrupted = math.floor(n * Fraction(str(corrupt)))  # 0.29 of 100 is 29, which binary fractions make 28
         fewest = min(n, corrupted + 2) if survivors is None else survivors
         if n <= COMPLETE_UP_TO:
-            threshold = complete_threshold(n, corrupt=corrupt, lying_server=lying_server)
-            return cls(layout, n - 1, threshold, survivors=max(fewest, threshold))
+            return cls._complete(layout, corrupt, dropout, lying_server, fewest)
         absent = max(1, n // 500)
         choices = (absent * n.bit_length()) + 1
         degree = find_degree(n, corrupt=corrupt, dropout=dropout, sigma=sigma + choices, eta=eta, lying_server=True)
         if degree.neighbours >= n - 1:
-            threshold = complete_threshold(n, corrupt=corrupt, lying_server=lying_server)
-            return cls(layout, n - 1, threshold, survivors=max(fewest, threshold))
+            return cls._complete(layout, corrupt, dropout, lying_server, fewest)
         return cls(layout, degree.neighbours, degree.threshold, absent, fewest)
+
+    @classmethod
+    def _complete(cls, layout: Layout, corrupt: float, dropout: float, lying_server: bool, fewest: int) -> Parameters:
+        """Everybody is everybody's neighbour."""
+        n = layout.clients
+        threshold = complete_threshold(n, corrupt=corrupt, lying_server=lying_server)
+        stay, needed = n - math.floor(n * Fraction(str(dropout))), max(fewest, threshold)
+        _require(stay >= needed, f"dropout: {dropout} leaves {stay} of {n} clients, allowed: {needed} or more stay")
+        return cls(layout, n - 1, threshold, survivors=needed)
 
     def to_bytes(self) -> bytes:
         """The one encoding of these parameters."""

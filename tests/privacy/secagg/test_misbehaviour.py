@@ -35,6 +35,7 @@ from privacy.secagg.client import KEY_SHARE, SEED_SHARE, share_digest
 from privacy.secagg.keys import KEY, KeyPair
 from privacy.secagg.messages import (
     ENVELOPE,
+    HASH,
     SERVER,
     Advert,
     Introductions,
@@ -173,12 +174,20 @@ def test_row_2_no_split_of_the_complete_graph_opens_both_secrets():
             assert min(kinds.count(SEED_SHARE), kinds.count(KEY_SHARE)) == 0
 
 
-def test_row_2_a_tag_for_other_survivors_ends_the_client():
+def test_row_2_a_tag_for_other_survivors_does_not_count_and_too_few_others_end_the_client():
     cohort = just_before(complete(5, 3), Phase.CONFIRM)
     tags = confirmed(cohort, {number: {0, 1, 2, 3} if number else range(5) for number in range(4)})
     body = entries({peer: tags[peer][0] for peer in (1, 2, 3) if 0 in tags[peer]})
     client, message = cohort.clients[0], cohort.from_server(Kind.CONFIRMATIONS, 0, body)
-    refused(client, lambda: client.unmask(message), "was told of other survivors")
+    refused(client, lambda: client.unmask(message), "1 of this client's share holders were told of the same survivors")
+
+
+def test_row_2_one_wrong_tag_among_enough_right_ones_stops_nobody():
+    cohort = just_before(complete(5, 3), Phase.CONFIRM)
+    tags = confirmed(cohort, {number: range(5) for number in range(5)})
+    body = entries({peer: bytes(HASH) if peer == 1 else tags[peer][0] for peer in (1, 2, 3)})
+    shares = cohort.clients[0].unmask(cohort.from_server(Kind.CONFIRMATIONS, 0, body))
+    assert len(shares) > ENVELOPE and cohort.clients[0].ended
 
 
 # 3: survivors that cannot be.

@@ -228,3 +228,14 @@ def test_a_contribution_does_not_show_what_the_sum_hides():
     shown = repr(Contribution({"w": np.array([0.123456])}, 987, np.random.default_rng(0)))
     assert "0.123456" not in shown
     assert "987" not in shown
+
+
+@pytest.mark.parametrize(("dropout", "fits"), [(0.4, True), (0.41, True), (0.5, False)])
+def test_the_complete_graph_leaves_t_when_as_many_vanish_as_are_expected_to(dropout, fits):
+    # n = 10 with one corrupt: 2 t > 11, so t = 6; 0.41 of 10 are 4 whole clients
+    layout = Layout((Group("w", 1, 1.0),), 10, 10)
+    if fits:
+        assert Parameters.for_cohort(layout, dropout=dropout).threshold == 6
+    else:
+        with pytest.raises(ConfigurationError, match=r"dropout: 0.5 leaves 5 of 10 clients, allowed: 6 or more stay"):
+            Parameters.for_cohort(layout, dropout=dropout)
