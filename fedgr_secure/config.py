@@ -182,6 +182,42 @@ class FederationConfig:
 
 
 @dataclass(frozen=True)
+class DropoutConfig:
+    """Clients that vanish, injected by the seed; rates are per client, round and phase."""
+
+    dropout: BelowOne = 0.0
+    """share of clients that vanish before they upload their update"""
+    dropout_keys: BelowOne = 0.0
+    """share that vanish before they advertise keys for the secure sum (without one: before they train)"""
+    dropout_shares: BelowOne = 0.0
+    """share that vanish before they share keys for the secure sum (without one: before they train)"""
+    dropout_unmask: BelowOne = 0.0
+    """share that vanish after their upload, before they help to open the secure sum"""
+
+
+@dataclass(frozen=True)
+class SecureSumConfig:
+    """Secure aggregation of the weights (Bonawitz et al. 2017; Bell et al. 2020)."""
+
+    secagg: bool = False
+    """sum the clients' updates under pairwise masks, so that the server sees the mean alone"""
+    update_limit: Positive = 8.0
+    """each coordinate of a client's change of the parameters is clipped to plus or minus this; clipping is counted"""
+    buffer_limit: Positive = 65536.0
+    """the same for floating-point buffers (BatchNorm's running statistics)"""
+    largest_samples: Count | None = None
+    """public bound on a client's number of samples, its secret weight in the mean (default: the next power of two)"""
+    ring: Literal[32, 64] = 32
+    """bits of a masked coordinate of the parameters"""
+    corrupt: Share = 0.1
+    """share of clients that may collude with the server; sets the threshold"""
+    expected_dropout: Share = 0.1
+    """share of clients that may vanish; sets the number of neighbours in large cohorts"""
+    entropy: Literal["system", "insecure-seeded"] = "system"
+    """where keys and masks come from; insecure-seeded repeats every byte of a simulation and protects nothing"""
+
+
+@dataclass(frozen=True)
 class FedGRConfig:
     """FedGR's settings and switches (docs/method.md, 'Settings' and 'Switches'); defaults are the paper's."""
 
@@ -275,6 +311,8 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     federation: FederationConfig = field(default_factory=FederationConfig)
+    dropouts: DropoutConfig = field(default_factory=DropoutConfig)
+    secure_sum: SecureSumConfig = field(default_factory=SecureSumConfig)
     fedgr: FedGRConfig = field(default_factory=FedGRConfig)
     fedprox: FedProxConfig = field(default_factory=FedProxConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
@@ -407,11 +445,26 @@ def check(config: Config) -> Config:
         not (m.norm == "batch" and config.training.batch_size == 1),
         "batch_size: 1, allowed with norm batch: from 2 (one sample has no variance)",
     )
+    _check_averaging(config)
     require(
         not (g.decide_at == "server" and not g.sieve),
         "decide_at: server, allowed: only with the sieve on (without it each client decides alone)",
     )
     return config
+
+
+def _check_averaging(config: Config) -> None:
+    """Secure sums and clients that vanish need several clients, and each other."""
+    d, secagg = config.dropouts, config.secure_sum.secagg
+    pooled = config.method == "central"
+    require(not (secagg and pooled), "secagg: on, allowed: not with method central, which has one client")
+    require(not secagg or config.federation.cohort > 1, "cohort: 1, allowed with secagg: from 2 clients")
+    lost = max(d.dropout, d.dropout_keys, d.dropout_shares, d.dropout_unmask)
+    require(not (pooled and lost), f"dropout: {lost}, allowed with method central: 0")
+    require(
+        secagg or d.dropout_unmask == 0,
+        f"dropout_unmask: {d.dropout_unmask}, allowed without secagg: 0 (there is nothing to unmask)",
+    )
 
 
 def _check_bounds(section: Any) -> None:

@@ -6,7 +6,7 @@ registers a `Method`, and everything else (runner, view, checkpoint, evaluator, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,6 +47,9 @@ class AskCohort(Protocol):
 
     def ask(self, message: Any, *, expect: type[Any] = Update) -> dict[int, Any]:
         """Send one message to every client of the cohort (or each its own, by client number); their replies."""
+
+    def average(self, message: Any, start: Weights, *, samples: Mapping[int, int] | None = None) -> Weights:
+        """Have every client train on a message; FedAvg's average, in the clear or as a secure sum."""
 
 
 class ClientHalf(Protocol):

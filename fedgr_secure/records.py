@@ -28,6 +28,29 @@ class MixtureRecord:
 
 
 @dataclass(frozen=True)
+class SumRecord:
+    """One secure sum of a round.
+
+    Attributes:
+        neighbours, threshold: k and t.
+        survivors: whose values are in the sum; empty when it was given up.
+        aborted: why it was given up, or None.
+        clipped: coordinates beyond the public range, by group, over all survivors.
+        entropy: "system", or "insecure-seeded" (a simulation: the masks protect nothing).
+        bytes_up, bytes_down: by phase.
+    """
+
+    neighbours: int
+    threshold: int
+    survivors: tuple[int, ...]
+    aborted: str | None
+    clipped: dict[str, int]
+    entropy: str
+    bytes_up: dict[str, int]
+    bytes_down: dict[str, int]
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """One round, as it ended.
 
@@ -45,6 +68,8 @@ class RoundRecord:
         mixture: the server's mixture, if it fitted one.
         bytes_up, bytes_down: serialised messages of the round.
         client_updates: local trainings done in the round.
+        survivors: whose updates are in the average, when clients may vanish; None when everybody's are.
+        secure_sum: how the secure sum of the weights went, if they travelled under one.
     """
 
     round: int
@@ -61,6 +86,8 @@ class RoundRecord:
     bytes_up: int
     bytes_down: int
     client_updates: int
+    survivors: tuple[int, ...] | None = None
+    secure_sum: SumRecord | None = None
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,10 @@ class Workbench:
         """A copy of the model's parameters and buffers as they are now."""
         return {name: value.detach().cpu().numpy().copy() for name, value in self._live.items()}
 
+    def trainable(self) -> tuple[str, ...]:
+        """Names of the parameters; the other weights are buffers."""
+        return tuple(name for name, value in self._live.items() if isinstance(value, nn.Parameter))
+
     def load(self, weights: Weights) -> None:
         """Set the model's parameters and buffers."""
         with torch.no_grad():

@@ -55,6 +55,22 @@ def no_privacy(subject: str, channel: str, statement: str) -> PrivacyClaim:
     return PrivacyClaim(subject, channel, None, None, None, None, None, statement)
 
 
+def summed_weights(*, insecure: bool) -> PrivacyClaim:
+    """The claim about weights that travel under secure aggregation and are trained without differential privacy.
+
+    Args:
+        insecure: the masks come from a seed, as in a simulation that is to repeat every byte.
+    """
+    if insecure:
+        statement = "A simulated secure sum: its keys come from the run's seed, so that nothing is hidden."
+    else:
+        statement = (
+            "The server sees the weighted mean over the clients of a round, never one client's update. Neither the mean "
+            "nor the model is differentially private."
+        )
+    return no_privacy("model weights", "secure sum", statement)
+
+
 def plain_weights() -> PrivacyClaim:
     """The claim about weights that travel in the clear and are trained without differential privacy."""
     return no_privacy(

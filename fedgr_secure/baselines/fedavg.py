@@ -13,12 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedgr_secure.aggregate import average
+from fedgr_secure.claims import weights_claim
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.training import Forward, TrainingTask
 from fedgr_secure.wire import Weights
-from privacy.claims import plain_weights
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,8 @@ class AveragingServer:
 
     def round(self, number: int, cohort: AskCohort) -> None:
         """One round."""
-        updates = cohort.ask(Train(number, self.state.weights), expect=Update)
-        self.state = ServerState(average(self.state.weights, updates))
+        weights = self.state.weights
+        self.state = ServerState(cohort.average(Train(number, weights), weights))
 
 
 def _method(name: str, source: str, mu: Callable[[ClientContext], float], *, pooled: bool = False) -> Method:
@@ -95,7 +94,7 @@ def _method(name: str, source: str, mu: Callable[[ClientContext], float], *, poo
         messages=(Train, Update),
         client_state=None,
         server_state=ServerState,
-        claims=lambda config: (plain_weights(),),
+        claims=lambda config: (weights_claim(config),),
         pooled=pooled,
     )
 

@@ -4,19 +4,53 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from fedgr_secure.aggregate import average
+from fedgr_secure.config import DropoutConfig
 from fedgr_secure.context import ClientHalf
-from fedgr_secure.errors import InputError
+from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.runner import ClientRunner
+from fedgr_secure.federation.secure import SecureAggregation
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.messages import Update
 from fedgr_secure.randomness import Randomness
-from fedgr_secure.wire import to_bytes
+from fedgr_secure.records import SumRecord
+from fedgr_secure.wire import Weights, to_bytes
+from privacy.secagg import Phase
+from privacy.secagg.messages import kind_of
+
+Vanishes = Callable[[int, Phase], bool]
+
+BEFORE_UPLOAD = (Phase.ADVERTISE, Phase.SHARE, Phase.MASK)
+"""a client that vanishes in one of these has no part in the average"""
+
+
+def nobody_vanishes(client: int, phase: Phase) -> bool:
+    """Every client answers in every phase."""
+    return False
+
+
+def draw_dropouts(config: DropoutConfig, round: int, randomness: Randomness) -> Vanishes:
+    """Which clients vanish in which phase of a round: fixed by the seed, alike in the clear and under secure sums."""
+    rates = {
+        Phase.ADVERTISE: config.dropout_keys,
+        Phase.SHARE: config.dropout_shares,
+        Phase.MASK: config.dropout,
+        Phase.UNMASK: config.dropout_unmask,
+    }
+
+    def vanishes(client: int, phase: Phase) -> bool:
+        rate = rates.get(phase, 0.0)
+        if rate == 0.0:
+            return False
+        return bool(randomness.numpy(f"dropout {phase.name}", client=client, round=round).random() < rate)
+
+    return vanishes
 
 
 def draw_cohort(round: int, *, clients: int, size: int, warmup: int, randomness: Randomness) -> tuple[int, ...]:
@@ -45,19 +79,27 @@ class Cohort:
         halves: the client halves by client number.
         runner: how the clients are run.
         recorder: where the server's view is recorded.
+        secure: how weights are averaged without showing one; None: in the clear.
+        vanishes: whether a client is gone before it answers in a phase of the averaging.
         bytes_up, bytes_down: serialised sizes of all messages so far.
-        seconds: wall seconds by message type.
-        updates: local models received.
+        seconds: wall seconds by message type, and by phase of a secure sum.
+        updates: local trainings done.
+        survivors: whose updates are in the newest average; None before there is one.
+        secure_sum: how the newest secure sum went.
     """
 
     round: int
     halves: Mapping[int, ClientHalf]
     runner: ClientRunner
     recorder: ViewRecorder
+    secure: SecureAggregation | None = None
+    vanishes: Vanishes = nobody_vanishes
     bytes_up: int = 0
     bytes_down: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     updates: int = 0
+    survivors: tuple[int, ...] | None = None
+    secure_sum: SumRecord | None = None
 
     def ask(self, message: Any, *, expect: type[Any] = Update) -> dict[int, Any]:
         """Send one message to every client (or each its own, by client number); their replies in client order.
@@ -65,10 +107,83 @@ class Cohort:
         Raises:
             InputError: a reply is of another type than `expect`, or answers another round.
         """
+        return self._collect(self._send(message), expect)
+
+    def average(self, message: Any, start: Weights, *, samples: Mapping[int, int] | None = None) -> Weights:
+        """Have every client train on a message; the sample-weighted mean of what comes back (FedAvg's average).
+
+        In the clear the server sees every update on the way; under secure aggregation it sees the mean alone. Clients
+        that vanish are left out; when too few stay for a secure sum, the weights stay what they were.
+
+        Args:
+            message: for every client, or each its own by client number.
+            start: the global weights that the message trains from.
+            samples: how many samples each client has said to hold, where it has; in the clear no other is taken.
+
+        Raises:
+            InputError: a reply is no update of this round or of other tensors, or states another number of samples.
+            DivergedError: an update holds a non-finite number.
+        """
+        each = self._send(message)
+        if self.secure is not None:
+            return self._secure_average(self.secure, each, start)
+        staying = {c: one for c, one in each.items() if not any(self.vanishes(c, phase) for phase in BEFORE_UPLOAD)}
+        updates = self._collect(staying, Update)
+        self.survivors = tuple(updates)
+        for client, update in updates.items():
+            said = samples[client] if samples is not None else update.samples
+            who = f"client {client}, round {self.round}"
+            require(said == update.samples, f"{who}: an update of {update.samples} samples, allowed: {said} as before")
+        return average(start, updates)
+
+    def _secure_average(self, secure: SecureAggregation, each: Mapping[int, Any], start: Weights) -> Weights:
+        def train(client: int) -> Update:
+            update: Update = self._answers({client: each[client]}, Update)[client]
+            self.updates += 1
+            return update
+
+        weights, self.secure_sum, costs = secure.average(
+            self.round, each, start, train, vanishes=self.vanishes, heard=self._heard
+        )
+        self.survivors = self.secure_sum.survivors
+        for phase, cost in costs.items():
+            self.bytes_up += cost.bytes_up
+            self.bytes_down += cost.bytes_down
+            self.seconds[f"secure sum: {phase.name.lower()}"] += cost.client_seconds + cost.server_seconds
+        return weights
+
+    def _heard(self, from_server: bool, client: int, data: bytes) -> None:
+        """A message of the secure sum, for the record of what the server saw."""
+        name = "Sum" + kind_of(data).name.title()
+        tell = self.recorder.sent if from_server else self.recorder.received
+        tell(self.round, client, name, data)
+
+    def _send(self, message: Any) -> dict[int, Any]:
+        """Count and record what goes down; the message of each client."""
+        if isinstance(message, Mapping):
+            for client, one in message.items():
+                data = to_bytes(one)
+                self.bytes_down += len(data)
+                self.recorder.sent(self.round, client, type(one).__name__, data)
+            return dict(message)
+        data = to_bytes(message)
+        self.bytes_down += len(data) * len(self.halves)
+        self.recorder.sent(self.round, None, type(message).__name__, data)
+        return dict.fromkeys(sorted(self.halves), message)
+
+    def _collect(self, each: Mapping[int, Any], expect: type[Any]) -> dict[int, Any]:
+        """The replies, counted and recorded as what the server receives."""
+        replies = self._answers(each, expect)
+        for client, reply in replies.items():
+            data = to_bytes(reply)
+            self.bytes_up += len(data)
+            self.updates += isinstance(reply, Update)
+            self.recorder.received(self.round, client, type(reply).__name__, data)
+        return replies
+
+    def _answers(self, each: Mapping[int, Any], expect: type[Any]) -> dict[int, Any]:
+        """The replies on the clients' side, of the right type and round."""
         started = time.perf_counter()
-        each = message if isinstance(message, Mapping) else dict.fromkeys(sorted(self.halves), message)
-        name = type(next(iter(each.values()))).__name__.lower()
-        self._count_down(message, each)
         replies = self.runner.run(self.halves, each, round=self.round)
         for client, reply in replies.items():
             if not isinstance(reply, expect) or reply.round != self.round:
@@ -76,20 +191,6 @@ class Cohort:
                     f"client {client}, round {self.round}: answered {type(reply).__name__}, "
                     f"allowed: {expect.__name__} of this round"
                 )
-            data = to_bytes(reply)
-            self.bytes_up += len(data)
-            self.updates += isinstance(reply, Update)
-            self.recorder.received(self.round, client, type(reply).__name__, data)
-        self.seconds[name] += time.perf_counter() - started
+        for name in {type(one).__name__.lower() for one in each.values()}:
+            self.seconds[name] += time.perf_counter() - started
         return replies
-
-    def _count_down(self, message: Any, each: Mapping[int, Any]) -> None:
-        if isinstance(message, Mapping):
-            for client, one in each.items():
-                data = to_bytes(one)
-                self.bytes_down += len(data)
-                self.recorder.sent(self.round, client, type(one).__name__, data)
-        else:
-            data = to_bytes(message)
-            self.bytes_down += len(data) * len(each)
-            self.recorder.sent(self.round, None, type(message).__name__, data)

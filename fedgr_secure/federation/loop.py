@@ -21,11 +21,12 @@ from fedgr_secure.data.types import FederatedData, Truth
 from fedgr_secure.data.views import Views
 from fedgr_secure.errors import DivergedError, InputError, require
 from fedgr_secure.federation.checkpoint import Belongs, Checkpoints
-from fedgr_secure.federation.cohort import Cohort, draw_cohort
+from fedgr_secure.federation.cohort import Cohort, draw_cohort, draw_dropouts
 from fedgr_secure.federation.evaluate import Evaluator
 from fedgr_secure.federation.folder import MOST_THREADS, RunFolder, essence
 from fedgr_secure.federation.restore import restore
 from fedgr_secure.federation.runner import ClientRunner, DebugRunner, SequentialRunner
+from fedgr_secure.federation.secure import SecureAggregation
 from fedgr_secure.federation.store import ClientStore, DiskStore, MemoryStore, StateFolder
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.method.sieve import Mixture
@@ -79,6 +80,7 @@ class Federation:
     store: ClientStore
     recorder: ViewRecorder
     evaluator: Evaluator
+    secure: SecureAggregation | None = None
     mixture: MixtureRecord | None = None
 
     def round(self, number: int) -> tuple[RoundRecord, RoundTiming]:
@@ -113,7 +115,8 @@ class Federation:
     def _cohort(self, number: int) -> Cohort:
         clients = self.drawn(number)
         halves = {client: self.method.client(self.context(client), self.store.load(client)) for client in clients}
-        return Cohort(number, halves, self.runner, self.recorder)
+        vanishes = draw_dropouts(self.config.dropouts, number, self.randomness)
+        return Cohort(number, halves, self.runner, self.recorder, self.secure, vanishes)
 
     def context(self, client: int) -> ClientContext:
         """One client's surroundings."""
@@ -146,6 +149,8 @@ class Federation:
             bytes_up=cohort.bytes_up,
             bytes_down=cohort.bytes_down,
             client_updates=cohort.updates,
+            survivors=cohort.survivors if cohort.survivors != clients else None,
+            secure_sum=cohort.secure_sum,
         )
 
     def client_records(self) -> tuple[ClientRecord, ...]:
@@ -331,6 +336,7 @@ def prepare(config: Config, folder: RunFolder) -> Federation:
         store=DiskStore(states) if config.federation.store == "disk" else MemoryStore(states),
         recorder=ViewRecorder(folder.view, config.output.record_view),
         evaluator=Evaluator(data, truth, bench, method),
+        secure=_secure(config, data, bench, randomness) if config.secure_sum.secagg else None,
     )
 
 
@@ -342,6 +348,12 @@ def set_threads(count: int) -> None:
     """Set the number of torch threads of this process."""
     require(1 <= count <= MOST_THREADS, f"threads: {count}, allowed: a whole number from 1 to {MOST_THREADS}")
     torch.set_num_threads(count)
+
+
+def _secure(config: Config, data: FederatedData, bench: Workbench, randomness: Randomness) -> SecureAggregation:
+    samples = {client: len(shard) for client, shard in enumerate(data.shards)}
+    threads = torch.get_num_threads()
+    return SecureAggregation.for_run(config, bench.weights(), bench.trainable(), samples, randomness, threads)
 
 
 def _device(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedgr_secure.claims import weights_claim
 from fedgr_secure.config import Config
 from fedgr_secure.context import ClientContext, Method, ServerContext
 from fedgr_secure.messages import Update
@@ -10,7 +11,7 @@ from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.server import FedGRServer, FedGRServerState
 from fedgr_secure.method.stored import check_client, check_server
 from privacy.channels.plain import PlainProxies
-from privacy.claims import PrivacyClaim, plain_weights
+from privacy.claims import PrivacyClaim
 
 
 def _client(context: ClientContext, state: FedGRState | None) -> FedGRClient:
@@ -23,7 +24,7 @@ def _server(context: ServerContext, state: FedGRServerState | None) -> FedGRServ
 
 def _claims(config: Config) -> tuple[PrivacyClaim, ...]:
     proxies = PlainProxies().claims() if config.fedgr.sieve else ()
-    return (*proxies, plain_weights())
+    return (*proxies, weights_claim(config))
 
 
 FEDGR = Method(

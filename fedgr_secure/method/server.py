@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgr_secure.aggregate import average
 from fedgr_secure.context import AskCohort, ServerContext
-from fedgr_secure.errors import InputError, require
-from fedgr_secure.messages import Update
+from fedgr_secure.errors import InputError
 from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.sieve import Mixture, MixtureSettings, fit_mixture, judge
 from fedgr_secure.wire import Weights
@@ -41,16 +39,16 @@ class FedGRServer:
         Raises:
             InputError: a client's upload is not one of the channel's, or has not one proxy per sample.
         """
-        mixture = None
+        mixture, weights = None, self.state.weights
         if self._config.sieve:
-            proxies = cohort.ask(Observe(number, self.state.weights), expect=Proxies)
+            proxies = cohort.ask(Observe(number, weights), expect=Proxies)
             uploads = {client: reply.upload for client, reply in proxies.items()}
             mixture = self._sieve(number, uploads)
-            updates = cohort.ask(self._verdicts(number, mixture, uploads))
-            self._check_sizes(uploads, updates)
+            sizes = {client: len(self._channel.rows(client, upload)) for client, upload in uploads.items()}
+            new = cohort.average(self._verdicts(number, mixture, uploads), weights, samples=sizes)
         else:
-            updates = cohort.ask(Revise(number, self.state.weights, None, None, None))
-        self.state = FedGRServerState(average(self.state.weights, updates), self.state.newest)
+            new = cohort.average(Revise(number, weights, None, None, None), weights)
+        self.state = FedGRServerState(new, self.state.newest)
         return mixture
 
     def _sieve(self, number: int, uploads: Mapping[int, Upload]) -> Mixture:
@@ -77,9 +75,3 @@ class FedGRServer:
             return Revise(number, None, mixture, None, None)
         verdicts = {client: judge(mixture, self._channel.rows(client, upload)) for client, upload in uploads.items()}
         return {client: Revise(number, None, None, v.q, v.noise_rate) for client, v in verdicts.items()}
-
-    def _check_sizes(self, uploads: Mapping[int, Upload], updates: Mapping[int, Update]) -> None:
-        """The number of proxies is the weight in the average: a client that says two sizes is refused."""
-        for client, update in updates.items():
-            sent, who = len(self._channel.rows(client, uploads[client])), f"client {client}, round {update.round}"
-            require(sent == update.samples, f"{who}: {sent} proxies, allowed: one per sample, {update.samples}")

@@ -71,6 +71,18 @@ def unpack(data: bytes, kind: Kind, context: bytes, *, receiver: int, sender: in
     return from_, data[ENVELOPE:]
 
 
+def kind_of(data: bytes) -> Kind:
+    """What a message says that it is; nothing else of it is checked.
+
+    Raises:
+        MessageError: it says nothing that is known.
+    """
+    try:
+        return Kind(data[5])
+    except (IndexError, ValueError):
+        raise MessageError(f"message of {len(data)} bytes: of no known kind") from None
+
+
 def _who(number: int) -> str:
     return "the server" if number == SERVER else f"client {number}"
 
