@@ -7,6 +7,7 @@ import pytest
 import tiny_client as tiny
 import torch
 
+from fedgr_secure.aggregate import average
 from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX, ProximalObjective
 from fedgr_secure.config import Config, FedProxConfig, ViewConfig
 from fedgr_secure.context import ServerContext
@@ -102,9 +103,10 @@ def test_the_server_sends_the_model_and_averages_by_samples(method):
     asked = []
 
     class Cohort:
-        def ask(self, message, *, expect):
+        def average(self, message, start):
             asked.append(message)
-            return {k: Update(message.round, n, {"w": np.full(2, k, np.float32)}) for k, n in ((1, 30), (5, 10))}
+            updates = {k: Update(message.round, n, {"w": np.full(2, k, np.float32)}) for k, n in ((1, 30), (5, 10))}
+            return average(start, updates)
 
     assert server.round(6, Cohort()) is None
     (message,) = asked

@@ -153,3 +153,20 @@ def test_a_reply_of_another_type_or_round_is_refused_before_it_is_recorded(reply
         cohort.ask(Train(7, weights(1)))
     assert [call[0] for call in cohort.recorder.calls] == ["sent"]
     assert cohort.bytes_up == cohort.updates == 0
+
+
+def test_another_number_of_samples_than_a_client_has_said_is_refused_in_the_clear():
+    cohort, message = cohort_of((1, 2), update), Train(7, weights(1))
+    with pytest.raises(InputError, match="client 2, round 7: an update of 1 samples, allowed: 3 as before"):
+        cohort.average(message, message.weights, samples={1: 1, 2: 3})
+
+
+def test_the_average_in_the_clear_is_received_and_counted_like_any_reply():
+    def ones(client, message):
+        return Update(7, client, {"w": np.full(2, client, np.float32)})
+
+    cohort, message = cohort_of((1, 2), ones), Train(7, weights(2))
+    # (1 * 1 + 2 * 2) / 3
+    assert cohort.average(message, message.weights)["w"].tolist() == pytest.approx([5 / 3, 5 / 3])
+    assert cohort.updates == 2 and cohort.survivors == (1, 2)
+    assert [call[0] for call in cohort.recorder.calls] == ["sent", "received", "received"]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.mixture import GaussianMixture
 
+from fedgr_secure.aggregate import average
 from fedgr_secure.config import Config, FedGRConfig
 from fedgr_secure.context import ServerContext
 from fedgr_secure.errors import DivergedError, InputError
@@ -38,6 +39,10 @@ class FakeCohort:
         if isinstance(one, Observe):
             return {client: Proxies(one.round, {"proxies": values}) for client, values in self.losses.items()}
         return {client: self._update(one.round, client) for client in self.losses}
+
+    def average(self, message, start, *, samples=None):
+        self.said = samples
+        return average(start, self.ask(message))
 
     def _update(self, round, client):
         return Update(round, self.samples[client], {"w": np.full(2, client, np.float32), "batches": np.array(99)})
@@ -181,11 +186,12 @@ def test_an_upload_that_no_client_sends_stops_the_round_before_any_training(uplo
     assert len(cohort.asked) == 1 and subject.state.newest == {}
 
 
-def test_as_many_proxies_as_samples():
-    subject = server()
-    with pytest.raises(InputError, match="client 5, round 3: 50 proxies, allowed: one per sample, 51"):
-        subject.round(3, FakeCohort(COHORT, samples={2: 40, 5: 51, 7: 30}))
-    assert subject.state.weights is START
+def test_the_number_of_proxies_is_the_number_of_samples_that_the_average_may_use():
+    cohort = FakeCohort(COHORT)
+    server().round(3, cohort)
+    assert cohort.said == {2: 40, 5: 50, 7: 30}
+    server(sieve=False).round(3, cohort)
+    assert cohort.said is None
 
 
 def test_a_diverged_client_leaves_the_state_as_it_was(monkeypatch):
