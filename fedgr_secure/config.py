@@ -205,7 +205,7 @@ class SecureSumConfig:
     """each coordinate of a client's change of the parameters is clipped to plus or minus this; clipping is counted"""
     buffer_limit: Positive = 65536.0
     """the same for floating-point buffers (BatchNorm's running statistics)"""
-    largest_samples: Count | None = None
+    largest_samples: Annotated[Images | None, UNSET] = None
     """public bound on a client's number of samples, its secret weight in the mean (default: the next power of two)"""
     ring: Literal[32, 64] = 32
     """bits of a masked coordinate of the parameters"""

@@ -65,8 +65,8 @@ def summed_weights(*, insecure: bool) -> PrivacyClaim:
         statement = "A simulated secure sum: its keys come from the run's seed, so that nothing is hidden."
     else:
         statement = (
-            "The server sees the weighted mean over the clients of a round, never one client's update. Neither the mean "
-            "nor the model is differentially private."
+            "The server sees the weighted mean over a round's clients, never one client's update. Neither the mean nor "
+            "the model is differentially private."
         )
     return no_privacy("model weights", "secure sum", statement)
 

@@ -9,7 +9,9 @@ from html import escape
 from pathlib import Path
 
 from fedgr_secure.app.figures import FIGURES, last_and_best, run_title, seconds_by_phase, showing, write_figures
+from fedgr_secure.app.html import table
 from fedgr_secure.app.runfolder import RunData, read_run
+from fedgr_secure.app.secure_report import secure_section
 from fedgr_secure.app.tables import ABSENT, METHOD_NAMES, data_size, duration, number, percent
 from fedgr_secure.config import NoiseConfig, data_name, to_toml
 from fedgr_secure.files import write_atomic
@@ -77,6 +79,7 @@ def _page(run: RunData, figures: Sequence[str]) -> str:
         _figures(run, figures),
         _cost(run),
         _privacy(run.claims),
+        secure_section(run),
         _last_rounds(run),
         _clients(run),
         _reproduce(run),
@@ -210,7 +213,7 @@ def _cost(run: RunData) -> str:
     return (
         f"<section>\n<h2>What the run cost</h2>\n<p>{len(run.rounds)} rounds took {duration(total)} and "
         f"{updates:,} local trainings. The clients sent {data_size(up)} in all, the server {data_size(down)}.</p>\n"
-        + _table(("Phase", "Time", "Share"), rows)
+        + table(("Phase", "Time", "Share"), rows)
         + "\n</section>"
     )
 
@@ -267,9 +270,9 @@ def _last_rounds(run: RunData) -> str:
         for r in run.rounds[-LAST_ROUNDS:]
     ]
     used = [i for i in range(len(head)) if any(row[i] != ABSENT for row in rows)]
-    table = _table([head[i] for i in used], [[row[i] for i in used] for row in rows])
+    last = table([head[i] for i in used], [[row[i] for i in used] for row in rows])
     note = "Rounds are counted from 1 here, and from 0 in rounds.jsonl; a dash means: not measured in that round."
-    return f'<section>\n<h2>The last rounds</h2>\n{table}\n<p class="note">{note}</p>\n</section>'
+    return f'<section>\n<h2>The last rounds</h2>\n{last}\n<p class="note">{note}</p>\n</section>'
 
 
 def _clients(run: RunData) -> str:
@@ -294,7 +297,7 @@ def _clients(run: RunData) -> str:
     )
     return (
         f"<section>\n<h2>Clients</h2>\n<p>{note}</p>\n<details>\n<summary>Show all {len(rows)} clients</summary>\n"
-        f"{_table(head, rows)}\n</details>\n</section>"
+        f"{table(head, rows)}\n</details>\n</section>"
     )
 
 
@@ -306,7 +309,7 @@ def _reproduce(run: RunData) -> str:
         if command is not None
         else "<p>The run was started from Python.</p>\n"
     )
-    versions = _table(("Software", "Version"), list(run.manifest.versions.items()))
+    versions = table(("Software", "Version"), list(run.manifest.versions.items()))
     return (
         f"<section>\n<h2>How to reproduce this run</h2>\n{given}"
         "<p>Or save the full configuration below as <code>config.toml</code> and give another output folder:</p>\n"
@@ -315,14 +318,3 @@ def _reproduce(run: RunData) -> str:
         f"{versions}\n<details>\n<summary>Full configuration (TOML)</summary>\n"
         f"<pre>{escape(to_toml(run.config))}</pre>\n</details>\n</section>"
     )
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """An HTML table; the first cell of a row is its heading."""
-    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    body = "\n".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f"<td>{escape(c)}</td>" for c in row[1:]) + "</tr>"
-        for row in rows
-    )
-    table = f"<table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-    return f'<div class="scroll">{table}</div>'

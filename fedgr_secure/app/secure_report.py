@@ -1,0 +1,57 @@
+"""The report's part on secure sums: whose updates were in them, and what they cost by phase."""
+
+from __future__ import annotations
+
+from html import escape
+
+from fedgr_secure.app.figures import seconds_by_phase
+from fedgr_secure.app.html import table
+from fedgr_secure.app.runfolder import RunData
+from fedgr_secure.app.tables import data_size, duration
+from fedgr_secure.records import SumRecord
+
+PHASE = "secure sum: "
+"""what the timings of its phases begin with"""
+
+
+def secure_section(run: RunData) -> str:
+    """Survivors, rounds that were given up, clipping, bytes and seconds; empty for a run in the clear."""
+    sums = [record.secure_sum for record in run.rounds if record.secure_sum is not None]
+    if not sums:
+        return ""
+    return f"<section>\n<h2>Secure sums of the weights</h2>\n{_words(run, sums)}\n{_costs(run, sums)}\n</section>"
+
+
+def _words(run: RunData, sums: list[SumRecord]) -> str:
+    newest, failed = sums[-1], [one for one in sums if one.aborted is not None]
+    drawn = sum(len(record.cohort) for record in run.rounds if record.secure_sum is not None)
+    survived = sum(len(one.survivors) for one in sums)
+    clipped = sum(count for one in sums for count in one.clipped.values())
+    text = (
+        f"<p>{len(sums) - len(failed)} of {len(sums)} sums were opened, over {survived:,} of {drawn:,} updates. Every client "
+        f"had {newest.neighbours} neighbours at most, of whose shares {newest.threshold} open a sum. "
+        f"{clipped:,} coordinates were beyond the public range and clipped.</p>"
+    )
+    if failed:
+        reason = escape(failed[-1].aborted or "")
+        text += (
+            f'\n<p class="warn">{len(failed)} sums were given up and left the model as it was; the last: {reason}.</p>'
+        )
+    if newest.entropy != "system":
+        text += '\n<p class="warn">Keys and masks came from the seed of the run: a simulation that hides nothing.</p>'
+    return text
+
+
+def _costs(run: RunData, sums: list[SumRecord]) -> str:
+    seconds = {name.removeprefix(PHASE): s for name, s in seconds_by_phase(run).items() if name.startswith(PHASE)}
+    phases = list(dict.fromkeys(name for one in sums for name in one.bytes_up))
+    rows = [
+        (
+            phase,
+            data_size(sum(one.bytes_up.get(phase, 0) for one in sums)),
+            data_size(sum(one.bytes_down.get(phase, 0) for one in sums)),
+            duration(seconds.get(phase, 0.0)),
+        )
+        for phase in phases
+    ]
+    return table(("Phase", "Sent by clients", "Sent by the server", "Time of both"), rows)
