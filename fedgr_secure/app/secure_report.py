@@ -28,8 +28,8 @@ def _words(run: RunData, sums: list[SumRecord]) -> str:
     survived = sum(len(one.survivors) for one in sums)
     clipped = sum(count for one in sums for count in one.clipped.values())
     text = (
-        f"<p>{len(sums) - len(failed)} of {len(sums)} sums were opened, over {survived:,} of {drawn:,} updates. Every client "
-        f"had {newest.neighbours} neighbours at most, of whose shares {newest.threshold} open a sum. "
+        f"<p>{len(sums) - len(failed)} of {len(sums)} sums were opened, over {survived:,} of {drawn:,} updates. "
+        f"A client had {newest.neighbours} neighbours at most, of whose shares {newest.threshold} open a sum. "
         f"{clipped:,} coordinates were beyond the public range and clipped.</p>"
     )
     if failed:
