@@ -6,7 +6,7 @@ transport, and here the long-term identities, which are made once and not per ro
 
 * mask and add: here 16 masks onto one vector in one call, as a client with 16 neighbours does it, divided by 16; there
   `pseudo_rand_gen` and `parameters_addition` for one mask, as its mod does for each neighbour. The AES-256-CTR limit is
-  `update_into` from and to one 256 KiB buffer.
+  `update_into` from one buffer to another of `masks.BLOCK` bytes, again and again.
 * quantise: here `encode`, which also checks, clips, weights and counts; there `quantize`, which clips and rounds.
 * split: here one 32-byte key; there `create_shares` of one private key, a PEM text of about 306 bytes.
 * rounds: here `Wire` over `SecureSumClient` and `SecureSumServer`; there `benchmarks.flower_secagg`. k neighbours
