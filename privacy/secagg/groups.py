@@ -20,7 +20,7 @@ from privacy.secagg.masks import KEY_BYTES, Keystream
 
 __all__ = ["Group", "Layout", "Total", "add", "decode", "encode"]
 
-COORDINATES = 16384
+COORDINATES = 32768
 """encoded at a time, so that they stay in the cache"""
 
 

@@ -200,10 +200,8 @@ class Channel:
 
 def digest(context: bytes, purpose: str, *parts: bytes) -> bytes:
     """SHA-256 over a purpose and parts of unambiguous lengths, within one sum."""
-    state = hashlib.sha256(context + purpose.encode() + b"\0")
-    for part in parts:
-        state.update(len(part).to_bytes(4, "big") + part)
-    return state.digest()
+    sized = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return hashlib.sha256(context + purpose.encode() + b"\0" + sized).digest()
 
 
 def _require_private(private: bytes) -> None:

@@ -112,13 +112,10 @@ class Reader:
         count = int.from_bytes(self.take(4), "big")
         if count * (4 + size) > len(self._body) - self._at:
             raise MessageError(f"{self._what}: a list of {count} in {len(self._body)} bytes")
-        found: dict[int, bytes] = {}
-        last = -1
-        for _ in range(count):
-            number = int.from_bytes(self.take(4), "big")
-            if not last < number < SERVER:
-                raise MessageError(f"{self._what}: client {number} after {last}, allowed: rising numbers")
-            found[number], last = self.take(size), number
+        found = dict(struct.iter_unpack(f">I{size}s", self.take(count * (4 + size))))
+        numbers = list(found)
+        if len(numbers) != count or numbers != sorted(numbers) or SERVER in found:
+            raise MessageError(f"{self._what}: client numbers out of order, allowed: rising, below {SERVER}")
         return found
 
     def end(self) -> None:

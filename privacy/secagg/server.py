@@ -79,6 +79,7 @@ class SecureSumServer:
         self._neighbours: dict[int, tuple[int, ...]] = {}
         self._shares: dict[int, Shares] = {}
         self._survivors: tuple[int, ...] = ()
+        self._surviving: frozenset[int] = frozenset()
         self._sum = np.zeros(parameters.layout.nbytes, np.uint8)
         self._result: Total | None = None
 
@@ -203,7 +204,7 @@ class SecureSumServer:
 
     def _take_confirm(self, sender: int, body: bytes) -> bytes:
         tags = read_entries(body, HASH, "CONFIRM")
-        if tags.keys() != self._near(sender, self._survivors):
+        if tags.keys() != self._near(sender, self._surviving):
             raise MessageError(f"CONFIRM: from client {sender}, for others than its surviving neighbours")
         return body
 
@@ -264,6 +265,7 @@ class SecureSumServer:
 
     def _tell_survivors(self) -> dict[int, bytes]:
         self._survivors = self._keep(self.answered)
+        self._surviving = frozenset(self._survivors)
         self._phase = ServerPhase.CONFIRMS
         return self._to_all(Kind.SURVIVORS, entries(dict.fromkeys(self._survivors, b"")))
 
@@ -305,7 +307,7 @@ class SecureSumServer:
 
     def _of_vanished(self, vanished: int, opened: Mapping[int, Mapping[int, bytes]]) -> Iterator[Mask]:
         """The masks that survivors share with a client that vanished after it had shared."""
-        near = sorted(self._near(vanished, self._survivors))
+        near = sorted(self._near(vanished, self._surviving))
         if near:
             pair = KeyPair(self._rebuild(vanished, KEY_SHARE, opened))
             if pair.public != self._adverts[vanished].mask:
@@ -340,8 +342,8 @@ class SecureSumServer:
 
     # small things
 
-    def _near(self, member: int, among: Mapping[int, object] | tuple[int, ...]) -> set[int]:
-        return set(self._neighbours[member]) & set(among)
+    def _near(self, member: int, among: Mapping[int, object] | frozenset[int]) -> set[int]:
+        return {peer for peer in self._neighbours[member] if peer in among}
 
     def _keep(self, members: list[int] | tuple[int, ...], *, at_least: int | None = None) -> tuple[int, ...]:
         """Go on with these."""

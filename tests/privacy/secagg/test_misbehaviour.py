@@ -135,7 +135,7 @@ def test_row_1_one_client_twice_among_the_survivors_is_no_message():
     twice = (4).to_bytes(4, "big") + b"".join(number.to_bytes(4, "big") for number in (0, 1, 1, 2))
     client = cohort.clients[0]
     message = cohort.from_server(Kind.SURVIVORS, 0, twice)
-    refused(client, lambda: client.confirm(message), "client 1 after 1, allowed: rising numbers", MessageError)
+    refused(client, lambda: client.confirm(message), "client numbers out of order, allowed: rising", MessageError)
 
 
 # 2: different survivors to different clients.
