@@ -256,10 +256,7 @@ def secure_round(
     numbers, gone = range(parameters.layout.clients), frozenset(dropped)
     identities = [Identity.generate(SystemEntropy()) for _ in numbers]
     enrolled = Enrolment({number: identities[number].public for number in numbers})
-    given = [
-        Contribution({"w": values[number % len(values)]}, _weight(number), np.random.default_rng(number))
-        for number in numbers
-    ]
+    given = [Contribution({"w": values[number % len(values)]}, np.random.default_rng(number)) for number in numbers]
     started = time.process_time()
     context = sum_context(b"benchmark", 0, "weights", parameters, b"model")
     clients = {
@@ -270,6 +267,7 @@ def secure_round(
             parameters=parameters,
             policy=Policy.of(parameters),
             context=context,
+            weight=_weight(number),
         )
         for number in numbers
     }

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedgr_secure.aggregate import check_weights
 from fedgr_secure.config import Config
-from fedgr_secure.errors import InputError
+from fedgr_secure.errors import InputError, require
 from fedgr_secure.messages import Update
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.records import SumRecord
@@ -93,6 +93,7 @@ class SecureAggregation:
     Attributes:
         packing: tensors to groups.
         parameters: of every sum.
+        samples: the clients' numbers of samples, each known to its client alone.
         identities: the clients' long-term keys; the server only knows their public halves (`enrolled`).
         session: names the run under every key.
         seed: of the insecure entropy, or None for the operating system's.
@@ -102,6 +103,7 @@ class SecureAggregation:
 
     packing: Packing
     parameters: Parameters
+    samples: Mapping[int, int]
     identities: Mapping[int, Identity]
     session: bytes
     seed: int | None
@@ -150,7 +152,7 @@ class SecureAggregation:
         seed = config.seed if settings.entropy == "insecure-seeded" else None
         session = _entropy(seed, "session").draw(32)
         identities = {client: Identity.generate(_entropy(seed, "identity", client)) for client in samples}
-        return cls(packing, parameters, identities, session, seed, randomness, threads)
+        return cls(packing, parameters, samples, identities, session, seed, randomness, threads)
 
     def average(
         self,
@@ -177,7 +179,9 @@ class SecureAggregation:
             update = train(client)
             check_weights(update.weights, start, who=f"client {client}, round {round}: update")
             rounding = self.randomness.numpy("stochastic rounding", client=client, round=round)
-            return Contribution(self.packing.difference(update.weights, start), update.samples, rounding)
+            said = self.samples[client]
+            require(update.samples == said, f"client {client}: an update of {update.samples} samples, allowed: {said}")
+            return Contribution(self.packing.difference(update.weights, start), rounding)
 
         wire = Wire(server, halves, contribute, vanishes, heard)
         total: Total | None = None
@@ -197,6 +201,7 @@ class SecureAggregation:
             parameters=self.parameters,
             policy=Policy.of(self.parameters),
             context=context,
+            weight=self.samples[number],
             entropy=_entropy(self.seed, "sum", number, round),
             threads=self.threads,
         )

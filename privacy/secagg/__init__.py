@@ -11,11 +11,11 @@ one process; a network moves the same bytes.
 >>> context = sum_context(b"session", 0, "weights", parameters, model=b"digest of the global model")
 >>> everyone = {"enrolled": enrolled, "parameters": parameters, "context": context}
 >>> clients = {
-...     number: SecureSumClient(number, identity, policy=Policy.of(parameters), **everyone)
+...     number: SecureSumClient(number, identity, policy=Policy.of(parameters), weight=1 + number, **everyone)
 ...     for number, identity in identities.items()
 ... }
 >>> def contribute(number):
-...     return Contribution({"w": np.array([0.25, -0.5, number])}, 1 + number, np.random.default_rng(number))
+...     return Contribution({"w": np.array([0.25, -0.5, number])}, np.random.default_rng(number))
 >>> total = Wire(SecureSumServer(**everyone), clients, contribute).run()
 >>> total.weight, total.means["w"].round(4).tolist(), total.clipped
 (6, [0.25, -0.5, 0.8333], {'w': 1})

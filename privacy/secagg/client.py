@@ -15,6 +15,7 @@ from privacy.secagg.errors import AbortError, ConfigurationError, PhaseError
 from privacy.secagg.graph import neighbourhood, ring_order
 from privacy.secagg.groups import encode
 from privacy.secagg.keys import KEY, Channel, End, Enrolment, Identity, KeyPair, derive, digest, usable
+from privacy.secagg.layout import require_whole
 from privacy.secagg.masks import Mask, apply
 from privacy.secagg.messages import (
     BOX,
@@ -61,12 +62,13 @@ class SecureSumClient:
         parameters: as the server proposes them.
         policy: what this client insists on.
         context: of the sum, from `sum_context` with the client's own view of session, round, purpose and global model.
+        weight: n_k, a secret coordinate of the sum; a client without samples stays away from it.
         entropy: where secrets come from.
         threads: for adding masks.
 
     Raises:
-        ConfigurationError: the parameters promise less than the policy, the context is none, or the client is not
-            enrolled under its number and identity.
+        ConfigurationError: the parameters promise less than the policy, the context is none, the weight is no whole
+            number from 1 to the layout's largest, or the client is not enrolled under its number and identity.
     """
 
     def __init__(
@@ -78,16 +80,18 @@ class SecureSumClient:
         parameters: Parameters,
         policy: Policy,
         context: bytes,
+        weight: int,
         entropy: Entropy | None = None,
         threads: int = 1,
     ) -> None:
         policy.check(parameters)
         require_context(context)
+        require_whole(weight, "weight", parameters.layout.largest_weight)
         if not enrolled.holds(number, identity.public):
             raise ConfigurationError(f"client {number!r}: not enrolled with this identity, allowed: enrolled clients")
         self.number = number
         self._identity, self._enrolled, self._parameters, self._policy = identity, enrolled, parameters, policy
-        self._context, self._threads = context, threads
+        self._context, self._weight, self._threads = context, weight, threads
         self._entropy: Entropy = entropy or SystemEntropy()
         self._phase = Phase.ADVERTISE
         self._channels: dict[int, Channel] = {}
@@ -153,15 +157,12 @@ class SecureSumClient:
             boxes = {peer: self._channels[peer].seal(seed + key) for peer, (seed, key) in pairs.items()}
             return self._send(Kind.SHARES, Shares(self._seed_commitment(), boxes, digests).body())
 
-    def mask(
-        self, boxes: bytes, values: Mapping[str, NDArray[Any]], weight: int, rounding: np.random.Generator
-    ) -> bytes:
+    def mask(self, boxes: bytes, values: Mapping[str, NDArray[Any]], rounding: np.random.Generator) -> bytes:
         """The encoded values under the self mask and the masks of all pairs with who shared.
 
         Args:
             boxes: the server's message.
             values: by group, as the layout says.
-            weight: n_k, a secret coordinate of the sum.
             rounding: of the stochastic rounding; it protects nothing.
 
         Raises:
@@ -175,7 +176,7 @@ class SecureSumClient:
             layout = self._parameters.layout
             data = bytearray(pack(Kind.MASKED, self._context, self.number, SERVER) + bytes(layout.nbytes))
             vector = np.frombuffer(data, np.uint8, offset=ENVELOPE)
-            encode(layout, values, weight, rounding, out=vector)
+            encode(layout, values, self._weight, rounding, out=vector)
             apply(vector, layout.words64, self._masks(), threads=self._threads)
             return bytes(data)
 

@@ -18,13 +18,9 @@ from privacy.secagg.server import SecureSumServer
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one client puts into the sum: values by group, its integer weight, and the generator of the rounding.
-
-    Values and weight are what the sum hides: they are never shown.
-    """
+    """What one client puts into the sum: values by group, which are never shown, and the generator of the rounding."""
 
     values: Mapping[str, NDArray[Any]] = field(repr=False)
-    weight: int = field(repr=False)
     rounding: np.random.Generator
 
 
@@ -111,7 +107,7 @@ class Wire:
             if phase is Phase.ADVERTISE:
                 return client.advertise()
             if given is not None:
-                return client.mask(message, given.values, given.weight, given.rounding)
+                return client.mask(message, given.values, given.rounding)
             step: Callable[[bytes], bytes] = getattr(client, phase.name.lower())
             return step(message)
         finally:

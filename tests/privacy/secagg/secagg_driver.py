@@ -131,6 +131,7 @@ class Cohort:
                 parameters=parameters,
                 policy=policy or Policy.of(parameters),
                 context=sum_context(session, round, purpose, parameters, (models or {}).get(number, model)),
+                weight=weight_of(number),
                 entropy=self.entropies[number],
             )
             for number in range(clients)
@@ -148,7 +149,7 @@ class Cohort:
         if phase is Phase.ADVERTISE:
             return client.advertise()
         if phase is Phase.MASK:
-            return client.mask(message, values_of(number), weight_of(number), rounding_of(number))
+            return client.mask(message, values_of(number), rounding_of(number))
         return getattr(client, phase.name.lower())(message)
 
     def step(self, *, absent=(), down=None, up=None):

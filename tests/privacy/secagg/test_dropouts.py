@@ -36,7 +36,7 @@ def ended_with_nothing(cohort):
 
 def every_call_is_refused(client):
     calls = [client.advertise, *[lambda name=name: getattr(client, name)(b"") for name in ("reveal", "share")]]
-    calls += [lambda: client.mask(b"", {}, 1, np.random.default_rng(0))]
+    calls += [lambda: client.mask(b"", {}, np.random.default_rng(0))]
     calls += [lambda name=name: getattr(client, name)(b"") for name in ("confirm", "unmask")]
     for call in calls:
         with pytest.raises(PhaseError, match="allowed now: ended"):

@@ -433,7 +433,7 @@ def test_row_10_truncated_boxes_are_no_message(size):
     cohort = just_before(complete(5, 3), Phase.MASK)
     body = entries({peer: bytes(size) for peer in (1, 2, 3, 4)})
     client, message = cohort.clients[0], cohort.from_server(Kind.BOXES, 0, body)
-    refused(client, lambda: client.mask(message, values_of(0), weight_of(0), rounding_of(0)), "BOXES: ", MessageError)
+    refused(client, lambda: client.mask(message, values_of(0), rounding_of(0)), "BOXES: ", MessageError)
 
 
 @pytest.mark.parametrize("stranger", [0, 5, 77])
@@ -443,7 +443,7 @@ def test_row_10_boxes_of_nobody_end_the_client(stranger):
     client = cohort.clients[0]
     refused(
         client,
-        lambda: client.mask(message, values_of(0), weight_of(0), rounding_of(0)),
+        lambda: client.mask(message, values_of(0), rounding_of(0)),
         "boxes: from somebody who is no neighbour",
     )
 
@@ -718,6 +718,7 @@ def test_more_clients_than_the_layout_has_room_for_are_refused():
         parameters=cohort.parameters,
         policy=Policy.of(cohort.parameters),
         context=cohort.context,
+        weight=1,
         entropy=InsecureSeededEntropy(0, 4),
     )
     with pytest.raises(MessageError, match="ADVERT: client 4 is one too many, allowed: 4"):

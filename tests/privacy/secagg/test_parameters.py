@@ -203,7 +203,13 @@ def test_what_cannot_name_a_sum_is_refused(change, message):
 
 
 def client_of(**changes):
-    named = {"enrolled": enrolment(12), "parameters": VALID, "policy": Policy.of(VALID), "context": bytes(32)}
+    named = {
+        "enrolled": enrolment(12),
+        "parameters": VALID,
+        "policy": Policy.of(VALID),
+        "context": bytes(32),
+        "weight": 1,
+    }
     number, own = changes.pop("number", 0), changes.pop("identity", identity(0))
     return SecureSumClient(number, own, **(named | changes))
 
@@ -225,9 +231,15 @@ def test_a_client_that_is_not_enrolled_as_it_is_finds_out_at_once(change):
 
 
 def test_a_contribution_does_not_show_what_the_sum_hides():
-    shown = repr(Contribution({"w": np.array([0.123456])}, 987, np.random.default_rng(0)))
+    shown = repr(Contribution({"w": np.array([0.123456])}, np.random.default_rng(0)))
     assert "0.123456" not in shown
-    assert "987" not in shown
+
+
+@pytest.mark.parametrize("weight", [0, -1, 11, 1.0, True, None, "3"])
+def test_a_weight_that_is_none_is_refused_before_the_first_message(weight):
+    assert VALID.layout.largest_weight == 10
+    with pytest.raises(ConfigurationError, match=f"weight: {weight!r}, allowed: a whole number from 1 to 10"):
+        client_of(weight=weight)
 
 
 @pytest.mark.parametrize(("dropout", "fits"), [(0.4, True), (0.41, True), (0.5, False)])

@@ -79,7 +79,7 @@ def test_calls_out_of_order_are_refused_and_the_client_goes_on(parameters):
         for other in RING:
             if other is phase:
                 continue
-            calls = {Phase.ADVERTISE: (), Phase.MASK: (b"", {}, 1, rounding_of(0))}
+            calls = {Phase.ADVERTISE: (), Phase.MASK: (b"", {}, rounding_of(0))}
             with pytest.raises(PhaseError, match=f"{other.name.lower()} called, allowed now: {phase.name.lower()}"):
                 getattr(cohort.clients[0], other.name.lower())(*calls.get(other, (b"",)))
         cohort.step()
@@ -217,15 +217,7 @@ def test_a_client_refuses_what_is_not_finite_and_sends_nothing(bad):
     client, message = masking_client()
     values = values_of(0) | {"w": np.array([0.5, bad, 0.5])}
     with pytest.raises(ConfigurationError, match="group 'w': NaN or an infinity"):
-        client.mask(message, values, 1, rounding_of(0))
-    assert client.ended
-
-
-@pytest.mark.parametrize("weight", [0, -1, 11, 1.0, True, None])
-def test_a_client_refuses_a_weight_that_is_none(weight):
-    client, message = masking_client()
-    with pytest.raises(ConfigurationError, match=f"weight: {weight!r}, allowed: a whole number from 1 to 10"):
-        client.mask(message, values_of(0), weight, rounding_of(0))
+        client.mask(message, values, rounding_of(0))
     assert client.ended
 
 
@@ -242,9 +234,7 @@ def test_unusual_numbers_come_out_within_the_bound(value):
     clients = range(3)
     wire = wired(
         parameters,
-        lambda number: Contribution(
-            values_of(number) | {"w": np.full(3, value)}, weight_of(number), rounding_of(number)
-        ),
+        lambda number: Contribution(values_of(number) | {"w": np.full(3, value)}, rounding_of(number)),
     )
     total, bits = wire.run(), parameters.layout.fraction_bits["w"]
     bound = 3 / (2**bits * sum(map(weight_of, clients)))
@@ -255,7 +245,7 @@ def test_unusual_numbers_come_out_within_the_bound(value):
 # The wire, and a property.
 
 
-def wired(parameters, contribute, *, server=None, **changes):
+def wired(parameters, contribute, *, weight=weight_of, **changes):
     everyone = {"parameters": parameters, "context": sum_context(b"s", 0, "w", parameters, b"m")}
     everyone["enrolled"] = enrolment(parameters.layout.clients)
     clients = {
@@ -263,6 +253,7 @@ def wired(parameters, contribute, *, server=None, **changes):
             number,
             identity(number),
             policy=Policy.of(parameters),
+            weight=weight(number),
             entropy=InsecureSeededEntropy(0, number),
             **everyone,
         )
@@ -272,7 +263,7 @@ def wired(parameters, contribute, *, server=None, **changes):
 
 
 def contribution(number):
-    return Contribution(values_of(number), weight_of(number), rounding_of(number))
+    return Contribution(values_of(number), rounding_of(number))
 
 
 def test_the_wire_gives_the_same_total_and_counts_every_byte():
@@ -327,7 +318,9 @@ def test_means_are_within_the_bound_of_the_plain_weighted_mean(data):
     weights = [data.draw(st.integers(1, most)) for _ in range(clients)]
     parameters = Parameters(layout, clients - 1, clients // 2 + 1)
     total = wired(
-        parameters, lambda number: Contribution({"w": values[number]}, weights[number], np.random.default_rng(number))
+        parameters,
+        lambda number: Contribution({"w": values[number]}, np.random.default_rng(number)),
+        weight=weights.__getitem__,
     ).run()
     assert total.weight == sum(weights)
     plain = sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
