@@ -24,6 +24,8 @@ from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.records import Summary
 
 CLEAR, SECURE = "fedgr, in the clear", "fedgr, secure sums"
+FINER = "fedgr, secure sums in 64 bits"
+"""rounds 2^32 times finer: how far it is from 32 bits is how far last digits carry"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ def main() -> None:
 
 def _table(title: str, base: Config, options: Options) -> None:
     variants = {CLEAR: {"method": "fedgr"}, SECURE: {"method": "fedgr", "secagg": True}}
+    variants[FINER] = variants[SECURE] | {"ring": 64}
     rows = run_table(title, base, variants, dataclasses.replace(options, record=False))
     notes = [*_compared(rows), *_survivors(title, options)]
     print("\n".join(notes))
@@ -57,17 +60,23 @@ def _table(title: str, base: Config, options: Options) -> None:
 
 def _compared(rows: Mapping[str, Sequence[Summary]]) -> list[str]:
     """How far the accuracies are apart, and what the sums took of the time."""
-    pairs = zip(rows[CLEAR], rows[SECURE], strict=True)
-    apart = [100 * (hidden.accuracy_last10 - clear.accuracy_last10) for clear, hidden in pairs]
+    apart = {name: _apart(rows[SECURE], rows[name]) for name in (CLEAR, FINER)}
     shares = [
         sum(seconds for phase, seconds in summary.seconds_by_phase.items() if phase.startswith(PHASE)) / summary.seconds
         for summary in rows[SECURE]
     ]
     return [
-        "Last-10 accuracy of secure sums less that in the clear, by seed: "
-        + ", ".join(f"{points:+.2f} points" for points in apart),
+        *(
+            f"Last-10 accuracy of secure sums less that of {name!r}, by seed: {points}"
+            for name, points in apart.items()
+        ),
         f"Secure sums took {100 * np.mean(shares):.1f} % of the run's time.",
     ]
+
+
+def _apart(these: Sequence[Summary], others: Sequence[Summary]) -> str:
+    points = [100 * (a.accuracy_last10 - b.accuracy_last10) for a, b in zip(these, others, strict=True)]
+    return f"{', '.join(f'{p:+.2f}' for p in points)} points, mean {np.mean(points):+.2f}."
 
 
 def _survivors(title: str, options: Options) -> list[str]:
