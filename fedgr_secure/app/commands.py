@@ -8,8 +8,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedgr_secure.app import tables
-from fedgr_secure.app.figures import write_figures
+from fedgr_secure.app import secure_report, tables
 from fedgr_secure.app.output import Output
 from fedgr_secure.app.progress import LiveProgress
 from fedgr_secure.app.report import write_report
@@ -123,7 +122,6 @@ def _title(config: Config) -> str:
 
 
 def _finish(folder: Path, summary: Summary, console: Output, *, as_json: bool) -> None:
-    write_figures(read_run(folder), folder)
     page = write_report(folder)
     if as_json:
         Output().say(json.dumps(dataclasses.asdict(summary)))
@@ -131,4 +129,6 @@ def _finish(folder: Path, summary: Summary, console: Output, *, as_json: bool) -
     console.print(tables.summary_table(summary))
     for claim in summary.privacy:
         console.say(f"privacy of {claim}")
+    for warning in secure_report.warnings(read_run(folder)):
+        console.say(f"secure sums: {warning}")
     console.say(f"run folder: {folder}\nreport:     {page}")

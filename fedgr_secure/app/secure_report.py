@@ -22,24 +22,30 @@ def secure_section(run: RunData) -> str:
     return f"<section>\n<h2>Secure sums of the weights</h2>\n{_words(run, sums)}\n{_costs(run, sums)}\n</section>"
 
 
-def _words(run: RunData, sums: list[SumRecord]) -> str:
-    newest, failed = sums[-1], [one for one in sums if one.aborted is not None]
-    drawn = sum(len(record.cohort) for record in run.rounds if record.secure_sum is not None)
-    survived = sum(len(one.survivors) for one in sums)
+def warnings(run: RunData) -> list[str]:
+    """What of the secure sums nobody should miss: given up, clipped, or with keys from a seed."""
+    sums = [record.secure_sum for record in run.rounds if record.secure_sum is not None]
+    failed = [one for one in sums if one.aborted is not None]
     clipped = sum(count for one in sums for count in one.clipped.values())
-    text = (
-        f"<p>{len(sums) - len(failed)} of {len(sums)} sums were opened, over {survived:,} of {drawn:,} updates. "
-        f"A client had {newest.neighbours} neighbours at most, of whose shares {newest.threshold} open a sum. "
-        f"{clipped:,} coordinates were beyond the public range and clipped.</p>"
-    )
+    found = []
     if failed:
-        reason = escape(failed[-1].aborted or "")
-        text += (
-            f'\n<p class="warn">{len(failed)} sums were given up and left the model as it was; the last: {reason}.</p>'
-        )
-    if newest.entropy != "system":
-        text += '\n<p class="warn">Keys and masks came from the seed of the run: a simulation that hides nothing.</p>'
-    return text
+        found.append(f"{len(failed)} sums were given up and left the model as it was; the last: {failed[-1].aborted}.")
+    if clipped:
+        found.append(f"{clipped:,} coordinates were beyond the public range and clipped.")
+    if any(one.entropy != "system" for one in sums):
+        found.append("Keys and masks came from the seed of the run: a simulation that hides nothing.")
+    return found
+
+
+def _words(run: RunData, sums: list[SumRecord]) -> str:
+    newest, opened = sums[-1], [one for one in sums if one.aborted is None]
+    drawn = sum(len(record.cohort) for record in run.rounds if record.secure_sum is not None)
+    survived = sum(len(one.survivors) for one in opened)
+    text = (
+        f"<p>{len(opened)} of {len(sums)} sums were opened, over {survived:,} of {drawn:,} updates. "
+        f"A client had {newest.neighbours} neighbours at most, of whose shares {newest.threshold} open a sum.</p>"
+    )
+    return text + "".join(f'\n<p class="warn">{escape(warning)}</p>' for warning in warnings(run))
 
 
 def _costs(run: RunData, sums: list[SumRecord]) -> str:

@@ -138,11 +138,11 @@ class SecureAggregation:
             )
         limits = {PARAMETERS: settings.update_limit, BUFFERS: settings.buffer_limit}
         rings: dict[str, int] = {PARAMETERS: settings.ring, BUFFERS: 64}
-        groups = tuple(
-            Group(name, sum(weights[tensor].size for tensor in names), limits[name], bits=rings[name])  # type: ignore[arg-type]
-            for name, names in packing.names.items()
-        )
         try:
+            groups = tuple(
+                Group(name, sum(weights[tensor].size for tensor in names), limits[name], bits=rings[name])  # type: ignore[arg-type]
+                for name, names in packing.names.items()
+            )
             layout = Layout(groups, min(config.federation.cohort, len(samples)), largest)
             parameters = Parameters.for_cohort(
                 layout, corrupt=settings.corrupt, dropout=settings.expected_dropout, lying_server=True

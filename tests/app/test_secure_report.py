@@ -32,10 +32,13 @@ def test_sums_that_were_opened(tmp_path):
     # two rounds of two clients each, all in the sums; 2 * (3 + 1) coordinates clipped
     assert "2 of 2 sums were opened, over 4 of 4 updates" in text
     assert "9 neighbours at most, of whose shares 6 open a sum" in text
-    assert "8 coordinates were beyond the public range" in text
-    assert "warn" not in text
+    assert "8 coordinates were beyond the public range and clipped" in text
     assert "8.0 kB" in text and "1.0 kB" in text, "bytes of all rounds, by phase"
     assert "0.5 s" in text or "500 ms" in text, "seconds of all rounds, by phase"
+
+
+def test_sums_of_which_nothing_is_to_be_said_warn_of_nothing(tmp_path):
+    assert "warn" not in section(tmp_path, [dataclasses.replace(OPENED, clipped={"parameters": 0})])
 
 
 def test_sums_that_were_given_up_and_keys_from_a_seed_are_warned_of(tmp_path):

@@ -182,6 +182,8 @@ def test_settings_that_cannot_work_are_refused(changes, named):
     [
         ({"largest_samples": 63}, "client 4: 64 samples, allowed: at most largest_samples = 63"),
         ({"update_limit": 1e9}, "secagg: group 'parameters'"),
+        ({"update_limit": 1e-35}, "secagg: group 'parameters': limit 1e-35"),
+        ({"buffer_limit": 3e38}, r"secagg: group 'buffers': limit 3e\+38"),
     ],
 )
 def test_a_sum_that_could_overflow_or_open_is_refused_before_the_first_round(changes, named):
