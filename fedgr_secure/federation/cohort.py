@@ -70,6 +70,15 @@ def draw_cohort(round: int, *, clients: int, size: int, warmup: int, randomness:
     return tuple(sorted(int(client) for client in drawn))
 
 
+def cohort_sizes(*, clients: int, size: int, warmup: int) -> set[int]:
+    """How many clients `draw_cohort` can draw."""
+    sizes = {min(size, clients)}
+    if warmup:
+        cohorts = -(-clients // size)
+        sizes |= {clients // cohorts, -(-clients // cohorts)}
+    return sizes
+
+
 @dataclass
 class Cohort:
     """This round's clients. What passes between them and the server is counted here, and recorded on request.

@@ -21,7 +21,7 @@ from fedgr_secure.data.types import FederatedData, Truth
 from fedgr_secure.data.views import Views
 from fedgr_secure.errors import DivergedError, InputError, require
 from fedgr_secure.federation.checkpoint import Belongs, Checkpoints
-from fedgr_secure.federation.cohort import Cohort, draw_cohort, draw_dropouts
+from fedgr_secure.federation.cohort import Cohort, cohort_sizes, draw_cohort, draw_dropouts
 from fedgr_secure.federation.evaluate import Evaluator
 from fedgr_secure.federation.folder import MOST_THREADS, RunFolder, essence
 from fedgr_secure.federation.restore import restore
@@ -352,8 +352,16 @@ def set_threads(count: int) -> None:
 
 def _secure(config: Config, data: FederatedData, bench: Workbench, randomness: Randomness) -> SecureAggregation:
     samples = {client: len(shard) for client, shard in enumerate(data.shards)}
-    threads = torch.get_num_threads()
-    return SecureAggregation.for_run(config, bench.weights(), bench.trainable(), samples, randomness, threads)
+    federation = config.federation
+    return SecureAggregation.for_run(
+        config,
+        bench.weights(),
+        bench.trainable(),
+        samples,
+        randomness,
+        sizes=cohort_sizes(clients=len(samples), size=federation.cohort, warmup=federation.warmup),
+        threads=torch.get_num_threads(),
+    )
 
 
 def _device(name: str) -> str:

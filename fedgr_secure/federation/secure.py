@@ -92,7 +92,7 @@ class SecureAggregation:
 
     Attributes:
         packing: tensors to groups.
-        parameters: of every sum.
+        parameters: of the sums, by how many clients are drawn.
         samples: the clients' numbers of samples, each known to its client alone.
         identities: the clients' long-term keys; the server only knows their public halves (`enrolled`).
         session: names the run under every key.
@@ -102,7 +102,7 @@ class SecureAggregation:
     """
 
     packing: Packing
-    parameters: Parameters
+    parameters: Mapping[int, Parameters]
     samples: Mapping[int, int]
     identities: Mapping[int, Identity]
     session: bytes
@@ -122,12 +122,15 @@ class SecureAggregation:
         trainable: Iterable[str],
         samples: Mapping[int, int],
         randomness: Randomness,
-        threads: int,
+        *,
+        sizes: Iterable[int],
+        threads: int = 1,
     ) -> SecureAggregation:
-        """Set up for one run; `samples` are the clients' numbers of samples.
+        """Set up for one run; `samples` are the clients' numbers of samples, `sizes` those of the cohorts to come.
 
         Raises:
-            InputError: the numbers do not fit the ring, or a client has more samples than the public bound.
+            InputError: the numbers do not fit the ring, a client has more samples than the public bound, or a cohort is
+                too small for a sum.
         """
         settings, packing = config.secure_sum, Packing.of(weights, trainable)
         largest = settings.largest_samples or 1 << (max(samples.values()) - 1).bit_length()
@@ -143,10 +146,12 @@ class SecureAggregation:
                 Group(name, sum(weights[tensor].size for tensor in names), limits[name], bits=rings[name])  # type: ignore[arg-type]
                 for name, names in packing.names.items()
             )
-            layout = Layout(groups, min(config.federation.cohort, len(samples)), largest)
-            parameters = Parameters.for_cohort(
-                layout, corrupt=settings.corrupt, dropout=settings.expected_dropout, lying_server=True
-            )
+            parameters = {
+                size: Parameters.for_cohort(
+                    Layout(groups, size, largest), corrupt=settings.corrupt, dropout=settings.expected_dropout
+                )
+                for size in sizes
+            }
         except ConfigurationError as error:
             raise InputError(f"secagg: {error}") from None
         seed = config.seed if settings.entropy == "insecure-seeded" else None
@@ -169,11 +174,11 @@ class SecureAggregation:
         A client's update exists only on its own side: the server half of the sum takes masked vectors and adds each to
         one running sum as it comes. When too few clients are left the weights stay what they were; the record says why.
         """
-        context = sum_context(self.session, round, PURPOSE, self.parameters, model_digest(start))
-        halves = {client: self._client(client, round, context) for client in clients}
-        server = SecureSumServer(
-            enrolled=self.enrolled, parameters=self.parameters, context=context, threads=self.threads
-        )
+        cohort = tuple(clients)
+        parameters = self.parameters[len(cohort)]
+        context = sum_context(self.session, round, PURPOSE, parameters, model_digest(start))
+        halves = {client: self._client(client, round, parameters, context) for client in cohort}
+        server = SecureSumServer(enrolled=self.enrolled, parameters=parameters, context=context, threads=self.threads)
 
         def contribute(client: int) -> Contribution:
             update = train(client)
@@ -191,32 +196,35 @@ class SecureAggregation:
         except AbortError as error:
             aborted = str(error)
         weights = start if total is None else self.packing.moved(start, total.means)
-        return weights, self._record(wire, total, aborted), wire.costs
+        return weights, _record(parameters, self.seed, wire, total, aborted), wire.costs
 
-    def _client(self, number: int, round: int, context: bytes) -> SecureSumClient:
+    def _client(self, number: int, round: int, parameters: Parameters, context: bytes) -> SecureSumClient:
         return SecureSumClient(
             number,
             self.identities[number],
             enrolled=self.enrolled,
-            parameters=self.parameters,
-            policy=Policy.of(self.parameters),
+            parameters=parameters,
+            policy=Policy.of(parameters),
             context=context,
             weight=self.samples[number],
             entropy=_entropy(self.seed, "sum", number, round),
             threads=self.threads,
         )
 
-    def _record(self, wire: Wire, total: Total | None, aborted: str | None) -> SumRecord:
-        return SumRecord(
-            neighbours=self.parameters.neighbours,
-            threshold=self.parameters.threshold,
-            survivors=wire.server.survivors if total is not None else (),
-            aborted=aborted,
-            clipped=dict(total.clipped) if total is not None else {},
-            entropy="system" if self.seed is None else "insecure-seeded",
-            bytes_up={phase.name.lower(): cost.bytes_up for phase, cost in wire.costs.items()},
-            bytes_down={phase.name.lower(): cost.bytes_down for phase, cost in wire.costs.items()},
-        )
+
+def _record(
+    parameters: Parameters, seed: int | None, wire: Wire, total: Total | None, aborted: str | None
+) -> SumRecord:
+    return SumRecord(
+        neighbours=parameters.neighbours,
+        threshold=parameters.threshold,
+        survivors=wire.server.survivors if total is not None else (),
+        aborted=aborted,
+        clipped=dict(total.clipped) if total is not None else {},
+        entropy="system" if seed is None else "insecure-seeded",
+        bytes_up={phase.name.lower(): cost.bytes_up for phase, cost in wire.costs.items()},
+        bytes_down={phase.name.lower(): cost.bytes_down for phase, cost in wire.costs.items()},
+    )
 
 
 def model_digest(weights: Weights) -> bytes:

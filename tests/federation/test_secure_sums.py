@@ -7,7 +7,7 @@ import pytest
 
 from fedgr_secure.config import Config, DropoutConfig, check, override
 from fedgr_secure.errors import DivergedError, InputError
-from fedgr_secure.federation.cohort import Cohort, draw_dropouts
+from fedgr_secure.federation.cohort import Cohort, cohort_sizes, draw_cohort, draw_dropouts
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.federation.loop import prepare, resume, run
 from fedgr_secure.federation.secure import Packing, SecureAggregation
@@ -46,7 +46,7 @@ class Halves:
 
 def secure(**changes):
     config = override(Config(), {"cohort": 4, "secagg": True, **changes})
-    return SecureAggregation.for_run(config, START, ["layer"], SAMPLES, Randomness(0), threads=1)
+    return SecureAggregation.for_run(config, START, ["layer"], SAMPLES, Randomness(0), sizes=[4])
 
 
 def cohort(aggregation, vanishes=lambda client, phase: False, runner=None, view=None):
@@ -59,7 +59,7 @@ def test_the_mean_is_that_of_the_clear_up_to_the_rounding_of_the_ring():
     subject = cohort(secure())
     hidden = subject.average(Train(3, START), START)
     # every client rounds by less than 2^-b, so the weighted mean is off by less than n / (2^b sum n_k)
-    bits = secure().parameters.layout.fraction_bits
+    bits = secure().parameters[4].layout.fraction_bits
     for name, group in (("layer", "parameters"), ("running_var", "buffers")):
         # and the float32 of the result rounds once more
         bound = 4 / (2.0 ** bits[group] * sum(SAMPLES.values())) + np.spacing(np.abs(clear[name]).max())
@@ -117,7 +117,7 @@ def test_the_recorded_view_holds_no_client_value_in_any_encoding(tmp_path):
         *("SumConfirm", "SumConfirmations", "SumUnmask"),
     }
     seen = b"".join(data for name, data in files.items() if not name.startswith("Train"))
-    layout = aggregation.parameters.layout
+    layout = aggregation.parameters[4].layout
     for client in SAMPLES:
         moved = update(client)["layer"] - START["layer"]
         scaled = np.floor(moved * 2.0 ** layout.fraction_bits["parameters"] * SAMPLES[client])
@@ -191,6 +191,25 @@ def test_a_sum_that_could_overflow_or_open_is_refused_before_the_first_round(cha
         secure(**changes)
 
 
+@pytest.mark.parametrize(("clients", "size", "warmup"), [(20, 19, 3), (20, 7, 3), (5, 5, 0), (9, 4, 30), (6, 4, 0)])
+def test_the_sizes_of_cohorts_are_those_that_are_drawn(clients, size, warmup):
+    drawn = {
+        len(draw_cohort(number, clients=clients, size=size, warmup=warmup, randomness=Randomness(0)))
+        for number in range(40)
+    }
+    assert cohort_sizes(clients=clients, size=size, warmup=warmup) == drawn
+
+
+def test_smaller_cohorts_of_the_warm_up_are_opened_with_a_threshold_of_their_own(tiny, tmp_path):
+    # 4 clients in cohorts of 3 are swept in two cohorts of 2, which a threshold for 3 would never open
+    result = run(tiny(clients=4, cohort=3, warmup=2, secagg=True, out=tmp_path / "run"))
+    assert [len(record.survivors or record.cohort) for record in result.rounds] == [2, 2, 3, 3]
+    assert [record.secure_sum.threshold for record in result.rounds] == [2, 2, 2, 2]
+    assert [record.secure_sum.neighbours for record in result.rounds] == [1, 1, 2, 2]
+    with pytest.raises(InputError, match="secagg: clients: 1, allowed: a whole number from 2"):
+        run(tiny(clients=3, cohort=2, warmup=2, secagg=True, out=tmp_path / "single"))
+
+
 def test_dropouts_follow_the_seed_and_their_rate():
     vanishes = draw_dropouts(DropoutConfig(dropout=0.3), 2, Randomness(0))
     drawn = [vanishes(client, Phase.MASK) for client in range(2000)]
@@ -238,6 +257,6 @@ def test_a_secure_run_resumes_to_the_same_rounds_with_other_keys(tiny, stopped, 
 
 def test_batch_norm_sums_running_statistics_in_a_ring_of_their_own(tiny, tmp_path):
     federation = prepare(tiny(cohort=4, secagg=True, norm="batch"), RunFolder(tmp_path / "unused"))
-    groups = {group.name: group for group in federation.secure.parameters.layout.groups}
+    groups = {group.name: group for group in federation.secure.parameters[4].layout.groups}
     assert groups["buffers"].bits == 64 and groups["parameters"].bits == 32
     federation.round(0)
