@@ -39,7 +39,14 @@ class Degree:
 
 
 def find_degree(
-    clients: int, *, corrupt: float, dropout: float, sigma: int = 40, eta: int = 30, lying_server: bool
+    clients: int,
+    *,
+    corrupt: float,
+    dropout: float,
+    sigma: int = 40,
+    eta: int = 30,
+    lying_server: bool,
+    least: int | None = None,
 ) -> Degree:
     """The fewest neighbours that keep every secret but for 2^-sigma, and lose the sum with probability 2^-eta at most.
 
@@ -54,6 +61,8 @@ def find_degree(
         sigma: bits of secrecy.
         eta: bits of correctness.
         lying_server: whether the server may tell clients different lists of survivors.
+        least: the fewest clients that the server may introduce (default: all). Every corrupt client may be among them,
+            so secrecy and connection are those of a ring of this many; more than half of `clients`.
 
     Raises:
         ConfigurationError: no even number of neighbours below `clients` will do, or an argument is out of range.
@@ -64,17 +73,22 @@ def find_degree(
     corrupted, dropped = _part(clients, "corrupt", corrupt), _part(clients, "dropout", dropout)
     _require_whole("sigma", sigma, 1)
     _require_whole("eta", eta, 1)
+    ring = clients if least is None else least
+    if not clients // 2 < ring <= clients:
+        raise ConfigurationError(f"least: {least}, allowed: more than half of {clients} clients, at most all")
+    if ring < clients:
+        sigma += 1  # the union is over at most `clients`, fewer than twice as many as are on the smallest ring
     secrecy = 1  # the corrupt neighbours nobody has; it grows with the degree, so it is never searched twice
-    for neighbours in range(2, clients, 2):
-        while _is_common(clients, corrupted, neighbours, secrecy, sigma + 1):
+    for neighbours in range(2, ring, 2):
+        while _is_common(ring, corrupted, neighbours, secrecy, sigma + 1):
             secrecy += 1
         threshold = _graph_threshold(neighbours, secrecy, lying_server)
         if _is_common(clients, dropped, neighbours, neighbours - threshold + 1, eta):
             continue
-        while not _is_rare(clients, corrupted, neighbours, secrecy, sigma + 1):
+        while not _is_rare(ring, corrupted, neighbours, secrecy, sigma + 1):
             secrecy += 1
         threshold = _graph_threshold(neighbours, secrecy, lying_server)
-        if _is_connected(clients, corrupted + dropped, neighbours, sigma + 1) and _is_rare(
+        if _is_connected(ring, corrupted + dropped, neighbours, sigma + 1) and _is_rare(
             clients, dropped, neighbours, neighbours - threshold + 1, eta
         ):
             return Degree(neighbours, threshold)

@@ -91,7 +91,9 @@ class Parameters:
             eta: -log2 of the chance that the sum fails although no more than `dropout` vanish.
             lying_server: the server may tell clients different survivors. The sparse graph always counts on it: t must
                 be more than half of the holders, which the threshold against a curious server is not.
-            survivors: the fewest clients whose sum may be opened; default: at least t, and two honest ones.
+            survivors: the fewest clients whose sum may be opened; default on the complete graph: t, and two honest.
+                On the ring at least all but those that may vanish: fewer may not even be introduced, so that a server
+                cannot surround a client with its colluders.
 
         Raises:
             ConfigurationError: no degree meets the conditions.
@@ -104,10 +106,13 @@ class Parameters:
             return cls._complete(layout, corrupt, dropout, lying_server, fewest)
         absent = max(1, n // 500)
         choices = (absent * n.bit_length()) + 1
-        degree = find_degree(n, corrupt=corrupt, dropout=dropout, sigma=sigma + choices, eta=eta, lying_server=True)
+        least = max(fewest, n - math.floor(n * Fraction(str(dropout))))
+        degree = find_degree(
+            n, corrupt=corrupt, dropout=dropout, sigma=sigma + choices, eta=eta, lying_server=True, least=least
+        )
         if degree.neighbours >= n - 1:
             return cls._complete(layout, corrupt, dropout, lying_server, fewest)
-        return cls(layout, degree.neighbours, degree.threshold, absent, fewest)
+        return cls(layout, degree.neighbours, degree.threshold, absent, least)
 
     @classmethod
     def _complete(cls, layout: Layout, corrupt: float, dropout: float, lying_server: bool, fewest: int) -> Parameters:

@@ -241,3 +241,24 @@ def test_a_ring_needs_an_even_degree(neighbours):
 def test_who_is_not_on_the_ring_has_no_neighbours():
     with pytest.raises(ConfigurationError, match=r"^ring member: 8, allowed: the 8 members of the ring$"):
         neighbourhood(range(8), 2, 8)
+
+
+def test_a_smaller_ring_with_every_corrupt_client_on_it_wants_as_many_neighbours_as_its_own_numbers_say():
+    whole = find_degree(1000, corrupt=0.1, dropout=0.1, lying_server=True)
+    least = find_degree(1000, corrupt=0.1, dropout=0.1, lying_server=True, least=900)
+    # 100 corrupt of 900 are the fraction 1/9; a bit more of secrecy pays for the union over up to 1000 clients. 100 of
+    # 1000 that vanish are rarer among neighbours than 100 of 900, and as common as 90 of 900 on a smaller ring
+    ninth = 100 / 900 + 1e-9
+    below, above = (
+        find_degree(900, corrupt=ninth, dropout=dropout, sigma=41, lying_server=True) for dropout in (0.1, ninth)
+    )
+    assert whole.neighbours < below.neighbours <= least.neighbours <= above.neighbours
+    assert whole.threshold < below.threshold <= least.threshold <= above.threshold
+
+
+@pytest.mark.parametrize("least", [0, 50, 101])
+def test_the_smallest_ring_is_more_than_half_of_the_clients(least):
+    with pytest.raises(
+        ConfigurationError, match=f"least: {least}, allowed: more than half of 100 clients, at most all"
+    ):
+        find_degree(100, corrupt=0.1, dropout=0.1, lying_server=True, least=least)

@@ -22,7 +22,9 @@ from secagg_driver import (
 from privacy.secagg import (
     AbortError,
     ConfigurationError,
+    Group,
     InsecureSeededEntropy,
+    Layout,
     MessageError,
     Parameters,
     Phase,
@@ -744,3 +746,16 @@ def test_every_error_is_a_secagg_error_and_a_value_error():
     for error in (AbortError, ConfigurationError, MessageError, PhaseError):
         assert issubclass(error, SecAggError)
     assert issubclass(SecAggError, ValueError)
+
+
+@pytest.mark.parametrize("introduced", [range(12), range(50), range(89)], ids=["12 of 100", "50 of 100", "89 of 100"])
+def test_a_server_that_introduces_a_part_of_the_ring_learns_no_nonce_and_no_share(introduced):
+    """Its ten colluders and two honest clients, or one half of two: k and t promise nothing there."""
+    parameters = Parameters.for_cohort(Layout((Group("w", 3, 1.0),), 100, 10), corrupt=0.1, dropout=0.1)
+    assert not parameters.complete and parameters.survivors == 90
+    cohort = Cohort(parameters)
+    adverts = {n: Advert.read(cohort.clients[n].advertise()[ENVELOPE:]) for n in introduced}
+    roster = entries({n: advert.commitment for n, advert in adverts.items()})
+    for number in introduced:
+        client, message = cohort.clients[number], cohort.from_server(Kind.ROSTER, number, roster)
+        refused(client, partial(client.reveal, message), f"cohort: {len(introduced)} clients, allowed: from 90 to 100")

@@ -85,16 +85,25 @@ def test_bytes_of_something_else_are_no_parameters():
 @pytest.mark.parametrize(
     ("clients", "corrupt", "survivors"),
     [
-        (100, 0.29, 31),  # 0.29 * 100 is 28.999999999999996
-        (100, 0.1, 12),
-        (100, 0.0, 2),
+        (50, 0.58, 40),  # 0.58 of 50 are 29: 2 t > 50 + 29
+        (100, 0.1, 95),  # on the ring all but the 5 that may vanish
+        (100, 0.0, 95),
         (10, 0.1, 6),  # at least t = 6: 2 t > 10 + 1
         (2, 0.1, 2),
     ],
 )
 def test_a_sum_of_survivors_holds_two_honest_clients(clients, corrupt, survivors):
     layout = Layout((Group("w", 1, 1.0),), clients, 10)
-    assert Parameters.for_cohort(layout, corrupt=corrupt, dropout=0.05, lying_server=False).survivors == survivors
+    assert Parameters.for_cohort(layout, corrupt=corrupt, dropout=0.05).survivors == survivors
+
+
+def test_the_ring_is_sized_for_every_colluder_on_the_smallest_roster(monkeypatch):
+    asked, find = [], parameters_module.find_degree
+    monkeypatch.setattr(parameters_module, "find_degree", lambda n, **given: asked.append(given) or find(n, **given))
+    large = Parameters.for_cohort(Layout((Group("w", 1, 1.0),), 1000, 10), corrupt=0.1, dropout=0.1)
+    assert asked[0]["least"] == large.survivors == 900
+    # 100 colluders among 900 are more of a client's neighbours than among 1000, where k = 126 and t = 88 would do
+    assert (large.neighbours, large.threshold) == (132, 93)
 
 
 def test_a_small_cohort_is_complete_and_a_large_one_sparse():
