@@ -119,6 +119,7 @@ class _Grid:
         self.outside = 0.0
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Flower's call to the wire: every client that is there answers through Flower's mod."""
         replies = []
         for message in messages:
             client = message.metadata.dst_node_id - 1
@@ -172,5 +173,6 @@ class _Strategy:
     def aggregate_fit(
         self, server_round: int, results: list[tuple[_Proxy, FitRes]], failures: list[Any]
     ) -> tuple[None, dict[str, Any]]:
+        """Flower's call with the unmasked sum, which is kept for the check."""
         self.sum = results[0][1].parameters
         return None, {}

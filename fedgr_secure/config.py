@@ -474,10 +474,18 @@ def _check_bounds(section: Any) -> None:
         value = getattr(section, field_.name)
         if dataclasses.is_dataclass(value):
             _check_bounds(value)
-        if isinstance(value, Path):
+        if Path in _kinds(hints[field_.name]):
+            fits = value is None or isinstance(value, Path)
+            require(fits, f"{field_.name}: {value!r}, allowed: a pathlib.Path")
             require("\0" not in str(value), f"{field_.name}: {str(value)!r}, allowed: a path without a NUL character")
         for bound in _bounds(hints[field_.name]):
             require(value is None or bound.holds(value), f"{field_.name}: {short(value)}, allowed: {bound.words}")
+
+
+def _kinds(hint: Any) -> list[Any]:
+    """The plain types in a type, at any depth."""
+    inner = get_args(hint)
+    return [kind for part in inner for kind in _kinds(part)] if inner else [hint]
 
 
 def _bounds(hint: Any) -> list[Bound]:

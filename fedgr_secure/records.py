@@ -144,7 +144,11 @@ class LossHistogram:
 
 @dataclass(frozen=True)
 class Summary:
-    """`summary.json`: the figures of a run. Accuracies are shares in [0, 1]."""
+    """`summary.json`: the figures of a run. Accuracies are shares in [0, 1].
+
+    `sums_given_up` counts the rounds whose secure sum had too few clients left and left the model as it was; null
+    for a run in the clear.
+    """
 
     method: str
     data: str
@@ -162,6 +166,7 @@ class Summary:
     bytes_down: int
     client_updates: int
     privacy: tuple[PrivacyClaim, ...]
+    sums_given_up: int | None = None
 
 
 def to_json(record: Any) -> str:

@@ -271,6 +271,7 @@ RULES = [
     ("rounds", 2.5, "rounds: 2.5, allowed: a whole number from 1 to 1000000 (more would run for years)"),
     ("threads", 10**9, "threads: 1000000000, allowed: a whole number from 1 to 1024 (more than any machine has cores)"),
     ("width", 10**9, "allowed: a whole number from 1 to 1024 (the model grows with its square)"),
+    *((name, "runs/x", f"{name}: 'runs/x', allowed: a pathlib.Path") for name in ("out", "path", "partition_file")),
     ("out", Path("a\0b"), r"out: 'a\x00b', allowed: a path without a NUL character"),
     *(
         (name, value, f"{name}: {value}, allowed: a finite number above 0")

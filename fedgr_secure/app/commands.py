@@ -105,7 +105,9 @@ class _Teller:
     def __call__(self, outcome: Outcome) -> None:
         who = f"{outcome.cell.name}, seed {outcome.cell.config.seed}"
         if outcome.summary is not None:
-            self._console.say(f"{who}: last-10 accuracy {tables.percent(outcome.summary.accuracy_last10)}")
+            lost = outcome.summary.sums_given_up
+            note = f", {lost} of {outcome.summary.rounds} secure sums given up" if lost else ""
+            self._console.say(f"{who}: last-10 accuracy {tables.percent(outcome.summary.accuracy_last10)}{note}")
         elif outcome.failure is not None:
             words = outcome.failure.words
             self._errors.say(f"{who}: failed: {self._said.get(words, words)}", style="red")

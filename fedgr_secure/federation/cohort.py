@@ -45,6 +45,7 @@ def draw_dropouts(config: DropoutConfig, round: int, randomness: Randomness) -> 
     }
 
     def vanishes(client: int, phase: Phase) -> bool:
+        """One draw an address, so that the order of the questions does not matter."""
         rate = rates.get(phase, 0.0)
         if rate == 0.0:
             return False
@@ -147,6 +148,7 @@ class Cohort:
 
     def _secure_average(self, secure: SecureAggregation, each: Mapping[int, Any], start: Weights) -> Weights:
         def train(client: int) -> Update:
+            """One client's update, on its own side of the wire."""
             update: Update = self._answers({client: each[client]}, Update)[client]
             self.updates += 1
             return update

@@ -396,7 +396,12 @@ def summarise(federation: Federation, records: list[RoundRecord], timings: list[
         bytes_down=sum(record.bytes_down for record in records),
         client_updates=sum(record.client_updates for record in records),
         privacy=federation.method.claims(config),
+        sums_given_up=_given_up(records) if config.secure_sum.secagg else None,
     )
+
+
+def _given_up(records: list[RoundRecord]) -> int:
+    return sum(record.secure_sum is not None and record.secure_sum.aborted is not None for record in records)
 
 
 def _mixture_record(mixture: Mixture) -> MixtureRecord:

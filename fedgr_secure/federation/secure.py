@@ -181,6 +181,7 @@ class SecureAggregation:
         server = SecureSumServer(enrolled=self.enrolled, parameters=parameters, context=context, threads=self.threads)
 
         def contribute(client: int) -> Contribution:
+            """Train one client; what it puts into the sum."""
             update = train(client)
             check_weights(update.weights, start, who=f"client {client}, round {round}: update")
             rounding = self.randomness.numpy("stochastic rounding", client=client, round=round)

@@ -113,6 +113,7 @@ def fit_mixture(proxies: Vector, *, seed: int, settings: MixtureSettings | None 
     column = values[:, None]
 
     def fit(components: int, how: MixtureSettings) -> GaussianMixture:
+        """scikit-learn's EM on these losses."""
         return GaussianMixture(
             components,
             covariance_type="tied" if how.tied else "full",

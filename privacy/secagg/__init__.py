@@ -4,6 +4,7 @@ Client and server are state machines without I/O: bytes in, bytes out, one phase
 one process; a network moves the same bytes.
 
 >>> import numpy as np
+>>> from privacy.secagg import *
 >>> layout = Layout((Group("w", size=3, limit=1.0),), clients=3, largest_weight=10)
 >>> parameters = Parameters.for_cohort(layout)
 >>> identities = {number: Identity.generate(SystemEntropy()) for number in range(3)}

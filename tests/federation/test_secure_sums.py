@@ -235,6 +235,7 @@ def test_a_secure_run_ends_where_the_clear_one_does(method, tiny, tmp_path):
         np.testing.assert_allclose(hidden.weights[name], value, atol=2e-4)
     assert any(claim.channel == "secure sum" for claim in hidden.summary.privacy)
     assert not any(claim.channel == "secure sum" for claim in clear.summary.privacy)
+    assert (clear.summary.sums_given_up, hidden.summary.sums_given_up) == (None, 0)
 
 
 def test_a_round_below_the_threshold_is_recorded_and_the_run_goes_on(tiny, tmp_path):
@@ -243,6 +244,7 @@ def test_a_round_below_the_threshold_is_recorded_and_the_run_goes_on(tiny, tmp_p
     assert any(aborted) and not all(aborted), "with this seed some rounds fail and some do not"
     lines = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
     assert [line["secure_sum"]["aborted"] is not None for line in lines] == aborted
+    assert result.summary.sums_given_up == sum(aborted)
     timings = (tmp_path / "run" / "timings.jsonl").read_text()
     assert "secure sum: mask" in timings
 
