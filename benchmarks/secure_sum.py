@@ -14,10 +14,10 @@ transport, and here the long-term identities, which are made once and not per ro
 
 A client's upload on the complete graph, when nobody vanishes, for one group of d means in 32-bit words: envelopes of 48
 bytes on ADVERT (three keys or hashes of 32, a signature of 64), SHARES (a hash of 32; list head 4 and n - 1 boxes of
-4 + 82; list head 4 and n times 4 + 64 of digests), MASKED (16 of weight and clip count, 4 d), CONFIRM (list head 4,
-n - 1 times 4 + 32) and UNMASK (list head 4, n times 4 + 34):
+4 + 82; list head 4 and n times 4 + 64 of digests), MASKED (16 of weight and clip count, 4 d; list head 4, n - 1
+times 4 + 32 of tags), CONFIRM (list head 4, n - 1 times 4 + 32) and UNMASK (list head 4, n times 4 + 34):
 
-    5 x 48 + 160 + 40 + 16 + 8 + 122 (n - 1) + 106 n + 4 d = 4 d + 228 n + 342 bytes.
+    5 x 48 + 160 + 40 + 20 + 8 + 158 (n - 1) + 106 n + 4 d = 4 d + 264 n + 310 bytes.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def upload(options: SecureSum) -> list[Row]:
 
     parameters = Parameters(_layout(RESNET18, clients=clients), clients - 1, clients // 2 + 1)
     seconds = secure_round(_values(RESNET18, 2), parameters, heard=heard)
-    most, formula = max(sent.values()), 4 * RESNET18 + 228 * clients + 342
+    most, formula = max(sent.values()), 4 * RESNET18 + 264 * clients + 310
     beyond = max(abs(size - formula) for size in sent.values())
     name = f"upload of a client, n = {clients}, complete graph, d = {RESNET18:,}"
     return [

@@ -26,7 +26,9 @@ from privacy.secagg.messages import (
     Introductions,
     Kind,
     Shares,
+    Survivors,
     entries,
+    members,
     pack,
     read_entries,
     unpack,
@@ -98,6 +100,7 @@ class SecureSumClient:
         self._peers: dict[int, Advert] = {}
         self._boxes: dict[int, bytes] = {}
         self._everyone: frozenset[int] = frozenset()
+        self._gathering = b""
 
     def __repr__(self) -> str:
         return f"SecureSumClient(number={self.number}, phase={self._phase.name})"
@@ -158,7 +161,9 @@ class SecureSumClient:
             return self._send(Kind.SHARES, Shares(self._seed_commitment(), boxes, digests).body())
 
     def mask(self, boxes: bytes, values: Mapping[str, NDArray[Any]], rounding: np.random.Generator) -> bytes:
-        """The encoded values under the self mask and the masks of all pairs with who shared.
+        """The encoded values under the self mask and the masks of all pairs with who shared, and a tag for each.
+
+        The tag tells the peer that this client's value bears the mask that the two share.
 
         Args:
             boxes: the server's message.
@@ -173,9 +178,10 @@ class SecureSumClient:
             self._boxes = read_entries(self._receive(Kind.BOXES, boxes), BOX, "BOXES")
             _abort_unless(self._boxes.keys() <= self._peers.keys(), "boxes: from somebody who is no neighbour")
             self._enough(self._boxes, "shared")
-            layout = self._parameters.layout
-            data = bytearray(pack(Kind.MASKED, self._context, self.number, SERVER) + bytes(layout.nbytes))
-            vector = np.frombuffer(data, np.uint8, offset=ENVELOPE)
+            layout, paired = self._parameters.layout, paired_statement(self._gathering)
+            tags = entries({peer: self._channels[peer].confirm(paired) for peer in self._boxes})
+            data = bytearray(pack(Kind.MASKED, self._context, self.number, SERVER) + bytes(layout.nbytes) + tags)
+            vector = np.frombuffer(data, np.uint8, layout.nbytes, ENVELOPE)
             encode(layout, values, self._weight, rounding, out=vector)
             apply(vector, layout.words64, self._masks(), threads=self._threads)
             return bytes(data)
@@ -187,22 +193,28 @@ class SecureSumClient:
             AbortError: survivors that never shared, without this client, or too few.
         """
         with self._step(Phase.CONFIRM, Phase.UNMASK):
-            told = read_entries(self._receive(Kind.SURVIVORS, survivors), 0, "SURVIVORS").keys()
+            message = Survivors.read(self._receive(Kind.SURVIVORS, survivors))
+            told = message.numbers
             _abort_unless(self.number in told, "survivors: without this client")
             _abort_unless(told <= self._everyone, "survivors: somebody who was never introduced")
             near = told & self._peers.keys()
             _abort_unless(near <= self._boxes.keys(), "survivors: somebody who never shared")
             fewest = max(self._policy.survivors, self._parameters.survivors)
             _abort_unless(len(told) >= fewest, f"survivors: {len(told)}, allowed: from {fewest}")
+            _abort_unless(message.tags.keys() <= near, "survivors: a tag of somebody who is no surviving neighbour")
             self._enough(near, "survived")
-            self._statement = digest(self._context, "survivors", entries(dict.fromkeys(told, b"")))
-            self._near = near
+            self._statement = digest(self._gathering, "survivors", members(told))
+            self._near, paired = near, paired_statement(self._gathering)
+            self._paired = {peer for peer, tag in message.tags.items() if self._channels[peer].confirms(tag, paired)}
             return self._send(
                 Kind.CONFIRM, entries({peer: self._channels[peer].confirm(self._statement) for peer in near})
             )
 
     def unmask(self, confirmations: bytes) -> bytes:
-        """For every neighbour exactly one share: of the seed of a survivor, of the mask key of who vanished.
+        """For every neighbour at most one share: of the seed of a survivor, of the mask key of who vanished.
+
+        A survivor that has not shown that its value bears the mask of the two gets none: the server may have kept
+        this client's box from it, to take it out of everybody's masks (docs/secure_sums.md).
 
         Raises:
             AbortError: fewer than t holders stand by the same survivors.
@@ -215,7 +227,7 @@ class SecureSumClient:
             opened = dict(self._opened)
             for peer, box in self._boxes.items():
                 content = self._channels[peer].open(box)
-                if content is not None:
+                if content is not None and (peer not in self._near or peer in self._paired):
                     seed, key = content[:SHARE_BYTES], content[SHARE_BYTES:]
                     opened[peer] = SEED_SHARE + seed if peer in self._near else KEY_SHARE + key
             return self._send(Kind.UNMASK, entries(opened))
@@ -267,22 +279,24 @@ class SecureSumClient:
     def _meet(self, told: Introductions) -> None:
         """Who the neighbours are, and a channel with each."""
         adverts = {number: Advert.read(body) for number, body in told.adverts.items()}
+        gathered = told.nonces
         if self._parameters.complete:
             _abort_unless(not told.nonces, "introductions: nonces, allowed on the complete graph: none")
-            self._everyone = frozenset(adverts) | {self.number}
-            self._check_members({**told.adverts, self.number: b""})
-            expected = self._everyone - {self.number}
+            gathered = dict.fromkeys([*adverts, self.number], b"")
+            self._check_members(gathered)
+            expected = gathered.keys() - {self.number}
         else:
-            expected = frozenset(self._ring(told.nonces))
+            expected = set(self._ring(told.nonces))
         _abort_unless(
             adverts.keys() == expected,
             f"introductions: {len(adverts)} clients, allowed: the {len(expected)} neighbours",
         )
-        self._peers = adverts
+        self._peers, self._everyone = adverts, frozenset(gathered)
+        self._gathering = gathering(self._context, gathered)
         self._enough(adverts, "advertised")
         self._check_keys(adverts)
         self._channels = {
-            peer: Channel.between(self._channel_pair, self.number, End(peer, advert.channel), self._context)
+            peer: Channel.between(self._channel_pair, self.number, End(peer, advert.channel), self._gathering)
             for peer, advert in adverts.items()
         }
 
@@ -298,7 +312,6 @@ class SecureSumClient:
             _abort_unless(
                 self._commitment(number, nonce) == self._roster[number], f"client {number}: nonce not as committed"
             )
-        self._everyone = frozenset(nonces)
         order = ring_order(ring_seed(self._context, nonces), sorted(nonces))
         return neighbourhood(order, self._parameters.neighbours, self.number)
 
@@ -323,21 +336,34 @@ class SecureSumClient:
     def _masks(self) -> list[Mask]:
         """The self mask, plus the mask of each pair: added by the higher number, subtracted by the lower."""
         own = End(self.number, self._mask_pair.public)
-        masks = [self_mask(self._seed, own, self._context)]
+        masks = [self_mask(self._seed, own, self._gathering)]
         for peer in sorted(self._boxes):
             other = End(peer, self._peers[peer].mask)
-            masks.append(pair_mask(self._mask_pair, own, other, self._context))
+            masks.append(pair_mask(self._mask_pair, own, other, self._gathering))
         return masks
 
 
-def self_mask(seed: bytes, own: End, context: bytes) -> Mask:
+def gathering(context: bytes, members: Mapping[int, bytes]) -> bytes:
+    """The 32 bytes that name a sum among these members (with their nonces on the ring): under every key between two.
+
+    Clients that are told of other members share nothing, so a server gains nothing by telling them so.
+    """
+    return digest(context, "gathering", entries(members))
+
+
+def paired_statement(gathering: bytes) -> bytes:
+    """What a client confirms to every peer whose mask its value bears."""
+    return digest(gathering, "paired")
+
+
+def self_mask(seed: bytes, own: End, gathering: bytes) -> Mask:
     """The mask that only the client's own seed makes."""
-    return Mask(derive(seed, context, "self mask", (own,)), 1)
+    return Mask(derive(seed, gathering, "self mask", (own,)), 1)
 
 
-def pair_mask(pair: KeyPair, own: End, other: End, context: bytes) -> Mask:
+def pair_mask(pair: KeyPair, own: End, other: End, gathering: bytes) -> Mask:
     """The mask between two clients with the sign that it has at `own`."""
-    key = derive(pair.agree(other.public), context, "pair mask", (own, other))
+    key = derive(pair.agree(other.public), gathering, "pair mask", (own, other))
     return Mask(key, 1 if other.number < own.number else -1)
 
 

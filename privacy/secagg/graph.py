@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import Literal
 
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
@@ -20,6 +21,10 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from privacy.secagg.errors import ConfigurationError
 
 SEED_BYTES = 32
+
+Server = Literal["curious", "lying", "active"]
+"""What the server may do: read; tell clients different survivors, of those that vanish by chance; choose as well who is
+called vanished, to whom, and whose boxes arrive (with `lying`, the semi-malicious server of Bell et al. 2020)."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,16 @@ def find_degree(
     dropout: float,
     sigma: int = 40,
     eta: int = 30,
-    lying_server: bool,
+    server: Server,
     least: int | None = None,
 ) -> Degree:
     """The fewest neighbours that keep every secret but for 2^-sigma, and lose the sum with probability 2^-eta at most.
 
-    Four conditions: honest survivors stay connected, no client has `t` corrupt neighbours, every client has `t`
-    surviving ones, and no lying server gets both kinds of share of one client. The fractions become whole clients,
-    rounded down: below some 60 clients the complete graph is the safer choice.
+    Four conditions (Bell et al. 2020): honest survivors stay connected, no client has `t` corrupt neighbours, every
+    client has `t` surviving ones, and no lying server gets both kinds of share of one client. Against an active server
+    one condition of ours implies the second and the last: no k/2 successive places of the ring hold t - k/2 corrupt
+    clients (docs/secure_sums.md). The fractions become whole clients, rounded down: below some 60 clients the complete
+    graph is the safer choice.
 
     Args:
         clients: how many take part.
@@ -60,15 +67,17 @@ def find_degree(
         dropout: the fraction that may vanish during the sum, in [0, 1).
         sigma: bits of secrecy.
         eta: bits of correctness.
-        lying_server: whether the server may tell clients different lists of survivors.
+        server: what it may do.
         least: the fewest clients that the server may introduce (default: all). Every corrupt client may be among them,
             so secrecy and connection are those of a ring of this many; more than half of `clients`.
 
     Raises:
         ConfigurationError: no even number of neighbours below `clients` will do, or an argument is out of range.
 
-    >>> find_degree(100, corrupt=0.05, dropout=0.05, lying_server=True)
+    >>> find_degree(100, corrupt=0.05, dropout=0.05, server="lying")
     Degree(neighbours=16, threshold=11)
+    >>> find_degree(100, corrupt=0.05, dropout=0.05, server="active")
+    Degree(neighbours=22, threshold=17)
     """
     corrupted, dropped = _part(clients, "corrupt", corrupt), _part(clients, "dropout", dropout)
     _require_whole("sigma", sigma, 1)
@@ -78,43 +87,43 @@ def find_degree(
         raise ConfigurationError(f"least: {least}, allowed: more than half of {clients} clients, at most all")
     if ring < clients:
         sigma += 1  # the union is over at most `clients`, fewer than twice as many as are on the smallest ring
-    secrecy = 1  # the corrupt neighbours nobody has; it grows with the degree, so it is never searched twice
+    secrecy = 1  # the corrupt clients that no such part of a neighbourhood holds; it grows with the degree
     for neighbours in range(2, ring, 2):
-        while _is_common(ring, corrupted, neighbours, secrecy, sigma + 1):
+        part = neighbours // 2 if server == "active" else neighbours
+        while _is_common(ring, corrupted, part, secrecy, sigma + 1):
             secrecy += 1
-        threshold = _graph_threshold(neighbours, secrecy, lying_server)
+        threshold = _graph_threshold(neighbours, secrecy, server)
         if _is_common(clients, dropped, neighbours, neighbours - threshold + 1, eta):
             continue
-        while not _is_rare(ring, corrupted, neighbours, secrecy, sigma + 1):
+        while not _is_rare(ring, corrupted, part, secrecy, sigma + 1):
             secrecy += 1
-        threshold = _graph_threshold(neighbours, secrecy, lying_server)
+        threshold = _graph_threshold(neighbours, secrecy, server)
         if _is_connected(ring, corrupted + dropped, neighbours, sigma + 1) and _is_rare(
             clients, dropped, neighbours, neighbours - threshold + 1, eta
         ):
             return Degree(neighbours, threshold)
     raise ConfigurationError(
         f"clients: {clients} with corrupt {corrupt}, dropout {dropout}, sigma {sigma}, eta {eta} and a "
-        f"{'lying' if lying_server else 'curious'} server leave no number of neighbours, allowed: smaller fractions, "
+        f"server that is {server} leave no number of neighbours, allowed: smaller fractions, "
         "more clients or the complete graph"
     )
 
 
-def complete_threshold(clients: int, *, corrupt: float, lying_server: bool) -> int:
+def complete_threshold(clients: int, *, corrupt: float, server: Server) -> int:
     """The threshold where everybody is everybody's neighbour: `t` of `clients` shares, one of them the client's own.
 
-    Bonawitz et al. 2017, section 6: more than half against a curious server, and 2 t > n + corrupt against one that
-    may lie about survivors.
+    Bonawitz et al. 2017, section 6: more than half against a curious server, and 2 t > n + corrupt against any other.
 
     Raises:
         ConfigurationError: the corrupt clients alone would hold `t` shares, or an argument is out of range.
 
-    >>> complete_threshold(100, corrupt=0.2, lying_server=False)
+    >>> complete_threshold(100, corrupt=0.2, server="curious")
     51
-    >>> complete_threshold(100, corrupt=0.2, lying_server=True)
+    >>> complete_threshold(100, corrupt=0.2, server="active")
     61
     """
     corrupted = _part(clients, "corrupt", corrupt)
-    threshold = _against_lies(clients, corrupted if lying_server else 0)
+    threshold = _against_lies(clients, 0 if server == "curious" else corrupted)
     if not corrupted < threshold <= clients:
         raise ConfigurationError(
             f"corrupt: {corrupt} of {clients} clients hold {corrupted} shares where {threshold} open a secret, "
@@ -177,9 +186,11 @@ def _against_lies(holders: int, corrupted: int) -> int:
     return (holders + corrupted) // 2 + 1
 
 
-def _graph_threshold(neighbours: int, secrecy: int, lying_server: bool) -> int:
-    """The least t where nobody has `secrecy` corrupt neighbours; never 1, for such a share would be the secret."""
-    return _against_lies(neighbours, secrecy - 1) if lying_server else max(secrecy, 2)
+def _graph_threshold(neighbours: int, secrecy: int, server: Server) -> int:
+    """The least t where no part of a neighbourhood holds `secrecy` corrupt clients; never 1, the secret itself."""
+    if server == "active":
+        return neighbours // 2 + secrecy
+    return _against_lies(neighbours, secrecy - 1) if server == "lying" else max(secrecy, 2)
 
 
 def _is_connected(clients: int, lost: int, neighbours: int, bits: int) -> bool:

@@ -18,7 +18,7 @@ from privacy.secagg.shamir import SHARE_BYTES
 SERVER = 2**32 - 1
 """the server's number in envelopes"""
 
-VERSION = 1
+VERSION = 2
 ENVELOPE = 48
 _MAGIC = b"FSUM"
 _HEAD = struct.Struct(">4sBBxx32sII")
@@ -202,6 +202,31 @@ class Shares:
         """From the bytes."""
         reader = Reader(body, "SHARES")
         read = cls(reader.take(HASH), reader.entries(BOX), reader.entries(2 * HASH))
+        reader.end()
+        return read
+
+
+@dataclass(frozen=True)
+class Survivors:
+    """Server to client: who has survived, and the tags for it of its neighbours among them.
+
+    Attributes:
+        numbers: everybody whose masked vector has arrived.
+        tags: by neighbour: its value bears the mask that it shares with the receiver.
+    """
+
+    numbers: frozenset[int]
+    tags: Mapping[int, bytes]
+
+    def body(self) -> bytes:
+        """The bytes."""
+        return members(self.numbers) + entries(self.tags)
+
+    @classmethod
+    def read(cls, body: bytes) -> Survivors:
+        """From the bytes."""
+        reader = Reader(body, "SURVIVORS")
+        read = cls(frozenset(reader.entries(0)), reader.entries(HASH))
         reader.end()
         return read
 

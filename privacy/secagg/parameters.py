@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from privacy.secagg.errors import ConfigurationError, MessageError
-from privacy.secagg.graph import complete_threshold, find_degree
+from privacy.secagg.graph import Server, complete_threshold, find_degree
 from privacy.secagg.groups import Layout
 
 COMPLETE_UP_TO = 60
@@ -65,6 +65,11 @@ class Parameters:
         """How many shares of its own secrets a client holds itself."""
         return int(self.complete)
 
+    @property
+    def honest(self) -> int:
+        """The fewest honest clients whose sum a server can open, whatever it does (docs/secure_sums.md)."""
+        return self.neighbours + 1 - self.threshold + (1 if self.complete else 2)
+
     def holders(self, member: int, neighbours: Iterable[int]) -> list[int]:
         """Who holds a share of `member`'s secrets, sorted."""
         return sorted([*neighbours, member] if self.complete else neighbours)
@@ -78,7 +83,7 @@ class Parameters:
         dropout: float = 0.1,
         sigma: int = 40,
         eta: int = 30,
-        lying_server: bool = True,
+        server: Server = "active",
         survivors: int | None = None,
     ) -> Parameters:
         """Degree and threshold from the exact tail conditions (Bell et al. 2020), or the complete graph when small.
@@ -89,8 +94,7 @@ class Parameters:
             dropout: share of clients that may vanish.
             sigma: -log2 of the chance that a client is exposed.
             eta: -log2 of the chance that the sum fails although no more than `dropout` vanish.
-            lying_server: the server may tell clients different survivors. The sparse graph always counts on it: t must
-                be more than half of the holders, which the threshold against a curious server is not.
+            server: what it may do; the sparse graph always counts on an active one.
             survivors: the fewest clients whose sum may be opened; default on the complete graph: t, and two honest.
                 On the ring at least all but those that may vanish: fewer may not even be introduced, so that a server
                 cannot surround a client with its colluders.
@@ -103,22 +107,22 @@ class Parameters:
         corrupted = math.floor(n * Fraction(str(corrupt)))  # 0.29 of 100 is 29, which binary fractions make 28
         fewest = min(n, corrupted + 2) if survivors is None else survivors
         if n <= COMPLETE_UP_TO:
-            return cls._complete(layout, corrupt, dropout, lying_server, fewest)
+            return cls._complete(layout, corrupt, dropout, server, fewest)
         absent = max(1, n // 500)
-        choices = (absent * n.bit_length()) + 1
+        choices = (absent + 1) * n.bit_length() + 1  # orders of those who reveal, for every client that is told last
         least = max(fewest, n - math.floor(n * Fraction(str(dropout))))
         degree = find_degree(
-            n, corrupt=corrupt, dropout=dropout, sigma=sigma + choices, eta=eta, lying_server=True, least=least
+            n, corrupt=corrupt, dropout=dropout, sigma=sigma + choices, eta=eta, server="active", least=least
         )
         if degree.neighbours >= n - 1:
-            return cls._complete(layout, corrupt, dropout, lying_server, fewest)
+            return cls._complete(layout, corrupt, dropout, server, fewest)
         return cls(layout, degree.neighbours, degree.threshold, absent, least)
 
     @classmethod
-    def _complete(cls, layout: Layout, corrupt: float, dropout: float, lying_server: bool, fewest: int) -> Parameters:
+    def _complete(cls, layout: Layout, corrupt: float, dropout: float, server: Server, fewest: int) -> Parameters:
         """Everybody is everybody's neighbour."""
         n = layout.clients
-        threshold = complete_threshold(n, corrupt=corrupt, lying_server=lying_server)
+        threshold = complete_threshold(n, corrupt=corrupt, server=server)
         stay, needed = n - math.floor(n * Fraction(str(dropout))), max(fewest, threshold)
         _require(stay >= needed, f"dropout: {dropout} leaves {stay} of {n} clients, allowed: {needed} or more stay")
         return cls(layout, n - 1, threshold, survivors=needed)
@@ -203,7 +207,7 @@ def sum_context(session: bytes, round: int, purpose: str, parameters: Parameters
     _require_whole("round", round)
     _require(0 <= round < 2**64, f"round: {round}, allowed: from 0 to below 2^64")
     _require(isinstance(purpose, str) and purpose.isprintable(), f"purpose: {purpose!r}, allowed: printable text")
-    state = hashlib.sha256(b"fedgr-secure secure sum 1\0")
+    state = hashlib.sha256(b"fedgr-secure secure sum 2\0")
     for part in (session, round.to_bytes(8, "big"), purpose.encode(), parameters.to_bytes(), model):
         state.update(len(part).to_bytes(8, "big") + part)
     return state.digest()

@@ -11,6 +11,7 @@ import numpy as np
 from privacy.secagg.client import (
     KEY_SHARE,
     SEED_SHARE,
+    gathering,
     nonce_commitment,
     pair_mask,
     ring_seed,
@@ -30,6 +31,7 @@ from privacy.secagg.messages import (
     Introductions,
     Kind,
     Shares,
+    Survivors,
     entries,
     pack,
     read_entries,
@@ -80,6 +82,7 @@ class SecureSumServer:
         self._shares: dict[int, Shares] = {}
         self._survivors: tuple[int, ...] = ()
         self._surviving: frozenset[int] = frozenset()
+        self._gathering = b""
         self._sum = np.zeros(parameters.layout.nbytes, np.uint8)
         self._result: Total | None = None
 
@@ -197,10 +200,11 @@ class SecureSumServer:
 
     def _take_masked(self, sender: int, body: bytes) -> bytes:
         layout = self._parameters.layout
-        if len(body) != layout.nbytes:
-            raise MessageError(f"MASKED: {len(body)} bytes from client {sender}, allowed: {layout.nbytes}")
-        add(layout, self._sum, np.frombuffer(body, np.uint8))
-        return b""
+        tags = read_entries(body[layout.nbytes :], HASH, f"MASKED from client {sender}: after the vector")
+        if tags.keys() != self._near(sender, self._shares):
+            raise MessageError(f"MASKED: from client {sender}, tags for others than its neighbours that shared")
+        add(layout, self._sum, np.frombuffer(body, np.uint8, layout.nbytes))
+        return body[layout.nbytes :]
 
     def _take_confirm(self, sender: int, body: bytes) -> bytes:
         tags = read_entries(body, HASH, "CONFIRM")
@@ -220,6 +224,7 @@ class SecureSumServer:
         """Complete graph: everybody meets everybody."""
         members = self._keep(sorted(self._adverts))
         self._neighbours = {member: tuple(m for m in members if m != member) for member in members}
+        self._gathering = gathering(self._context, dict.fromkeys(members, b""))
         return self._introductions({})
 
     def _roster(self) -> dict[int, bytes]:
@@ -237,7 +242,7 @@ class SecureSumServer:
         nonces = dict(self._answered)
         members = self._keep(sorted(nonces))
         order = ring_order(ring_seed(self._context, nonces), members)
-        degree = self._parameters.neighbours
+        self._gathering, degree = gathering(self._context, nonces), self._parameters.neighbours
         self._neighbours = {member: neighbourhood(order, degree, member) for member in members}
         return self._introductions(nonces)
 
@@ -267,21 +272,23 @@ class SecureSumServer:
         self._survivors = self._keep(self.answered)
         self._surviving = frozenset(self._survivors)
         self._phase = ServerPhase.CONFIRMS
-        return self._to_all(Kind.SURVIVORS, entries(dict.fromkeys(self._survivors, b"")))
+        return {
+            member: self._send(Kind.SURVIVORS, member, Survivors(self._surviving, tags).body())
+            for member, tags in self._tags("MASKED").items()
+        }
 
     def _forward_confirmations(self) -> dict[int, bytes]:
-        """To each client the tags that its neighbours made for it."""
-        tags = {sender: read_entries(body, HASH, "CONFIRM") for sender, body in self._answered.items()}
-        members = self._keep(self.answered)
+        self._keep(self.answered)
         self._phase = ServerPhase.UNMASKS
         return {
-            member: self._send(
-                Kind.CONFIRMATIONS,
-                member,
-                entries({peer: tags[peer][member] for peer in self._near(member, tags)}),
-            )
-            for member in members
+            member: self._send(Kind.CONFIRMATIONS, member, entries(tags))
+            for member, tags in self._tags("CONFIRM").items()
         }
+
+    def _tags(self, what: str) -> dict[int, dict[int, bytes]]:
+        """To each client that has answered the tags in its neighbours' answers for it."""
+        tags = {sender: read_entries(body, HASH, what) for sender, body in self._answered.items()}
+        return {member: {peer: tags[peer][member] for peer in self._near(member, tags)} for member in self._members}
 
     def _open(self) -> dict[int, bytes]:
         """Rebuild the seeds of survivors and the mask keys of who vanished; take their masks off the sum."""
@@ -302,7 +309,7 @@ class SecureSumServer:
         seed = self._rebuild(survivor, SEED_SHARE, opened)
         if seed_commitment(self._context, survivor, seed) != self._shares[survivor].seed:
             raise AbortError(f"client {survivor}: its shares make another seed than it committed to")
-        mask = self_mask(seed, End(survivor, self._adverts[survivor].mask), self._context)
+        mask = self_mask(seed, End(survivor, self._adverts[survivor].mask), self._gathering)
         yield Mask(mask.key, -mask.sign)
 
     def _of_vanished(self, vanished: int, opened: Mapping[int, Mapping[int, bytes]]) -> Iterator[Mask]:
@@ -315,7 +322,7 @@ class SecureSumServer:
             own = End(vanished, pair.public)
             for survivor in near:
                 # what the vanished client would have added takes off what the survivor put on
-                yield pair_mask(pair, own, End(survivor, self._adverts[survivor].mask), self._context)
+                yield pair_mask(pair, own, End(survivor, self._adverts[survivor].mask), self._gathering)
 
     def _rebuild(self, dealer: int, kind: bytes, opened: Mapping[int, Mapping[int, bytes]]) -> bytes:
         """A secret from the first t shares that are what their dealer dealt.

@@ -5,8 +5,10 @@ import hashlib
 from functools import lru_cache
 
 import numpy as np
+import pytest
 
 from privacy.secagg import (
+    AbortError,
     Enrolment,
     Group,
     Identity,
@@ -23,7 +25,8 @@ from privacy.secagg import (
 from privacy.secagg.groups import add, decode, encode
 from privacy.secagg.keys import KEY
 from privacy.secagg.local import PHASE_OF_SERVER
-from privacy.secagg.messages import ENVELOPE, SERVER, pack
+from privacy.secagg.messages import ENVELOPE, SERVER, Kind, Survivors, pack, read_entries
+from privacy.secagg.shamir import SHARE_BYTES
 
 COMPLETE = [Phase.ADVERTISE, Phase.SHARE, Phase.MASK, Phase.CONFIRM, Phase.UNMASK]
 RING = [Phase.ADVERTISE, Phase.REVEAL, *COMPLETE[1:]]
@@ -244,3 +247,23 @@ def holds(thing, secrets, seen=None):
     return any(
         holds(part, secrets, seen) for name, part in getattr(thing, "__dict__", {}).items() if name not in skipped
     )
+
+
+def refused(client, call, message, error=AbortError):
+    """The call ends the client, which keeps nothing, and says why."""
+    with pytest.raises(error, match=message):
+        call()
+    assert client.ended
+    assert not holds(client, ())
+
+
+def opened(message):
+    """The shares in an UNMASK message, by dealer: b"b" and seed share, or b"s" and key share."""
+    return read_entries(message[ENVELOPE:], 1 + SHARE_BYTES, "test")
+
+
+def told_survivors(cohort, number, numbers):
+    """SURVIVORS for one client that names these, with the tags that the server has for it of those among them."""
+    tags = Survivors.read(cohort.inbox[number][ENVELOPE:]).tags
+    body = Survivors(frozenset(numbers), {peer: tag for peer, tag in tags.items() if peer in numbers}).body()
+    return cohort.from_server(Kind.SURVIVORS, number, body)

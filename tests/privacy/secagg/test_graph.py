@@ -34,7 +34,7 @@ ENTRIES = [
 @pytest.mark.parametrize(("clients", "corrupt", "dropout", "lying", "entry"), ENTRIES)
 def test_the_table(clients, corrupt, dropout, lying, entry):
     def find():
-        return find_degree(clients, corrupt=corrupt, dropout=dropout, lying_server=lying)
+        return find_degree(clients, corrupt=corrupt, dropout=dropout, server="lying" if lying else "curious")
 
     if entry == "none":
         with pytest.raises(ConfigurationError, match=rf"^clients: {clients} with corrupt {corrupt}, dropout {dropout}"):
@@ -51,7 +51,12 @@ def test_the_search_agrees_with_trying_every_degree_and_threshold(clients, corru
     expected = slow_graph.degree(clients, clients * corrupt // 100, clients * dropout // 100, sigma, eta, lying)
     try:
         found = find_degree(
-            clients, corrupt=corrupt / 100, dropout=dropout / 100, sigma=sigma, eta=eta, lying_server=lying
+            clients,
+            corrupt=corrupt / 100,
+            dropout=dropout / 100,
+            sigma=sigma,
+            eta=eta,
+            server="lying" if lying else "curious",
         )
     except ConfigurationError:
         found = None
@@ -82,7 +87,7 @@ def test_connectivity_is_strict():
 
 
 def test_the_chosen_threshold_is_the_least_by_scipy():
-    degree = find_degree(1000, corrupt=0.1, dropout=0.1, lying_server=False)
+    degree = find_degree(1000, corrupt=0.1, dropout=0.1, server="curious")
     k, t = degree.neighbours, degree.threshold
     assert hypergeom.sf(t - 1, 1000, 100, k) < 2**-41 / 1000 < hypergeom.sf(t - 2, 1000, 100, k)
     assert hypergeom.cdf(t - 1, 1000, 900, k) < 2**-30 / 1000
@@ -90,18 +95,18 @@ def test_the_chosen_threshold_is_the_least_by_scipy():
 
 def test_fractions_are_the_decimals_they_were_written_as():
     # 0.58 * 100 is 57.99999999999999, 0.29 * 100 is 28.999999999999996: rounded down, one client too few
-    assert complete_threshold(100, corrupt=0.58, lying_server=True) == (100 + 58) // 2 + 1
-    assert complete_threshold(100, corrupt=Fraction(58, 100), lying_server=True) == 80
+    assert complete_threshold(100, corrupt=0.58, server="lying") == (100 + 58) // 2 + 1
+    assert complete_threshold(100, corrupt=Fraction(58, 100), server="lying") == 80
     for written, whole in ((0.57, Fraction(57, 100)), (0.58, Fraction(58, 100))):
-        found = find_degree(100, corrupt=written, dropout=0.05, lying_server=False)
-        assert found == find_degree(100, corrupt=whole, dropout=0.05, lying_server=False)
-        assert found != find_degree(100, corrupt=whole - Fraction(1, 100), dropout=0.05, lying_server=False)
-    assert find_degree(100, corrupt=0.05, dropout=0.29, lying_server=True) == Degree(64, 35)  # 62/34 with 28 dropped
+        found = find_degree(100, corrupt=written, dropout=0.05, server="curious")
+        assert found == find_degree(100, corrupt=whole, dropout=0.05, server="curious")
+        assert found != find_degree(100, corrupt=whole - Fraction(1, 100), dropout=0.05, server="curious")
+    assert find_degree(100, corrupt=0.05, dropout=0.29, server="lying") == Degree(64, 35)  # 62/34 with 28 dropped
 
 
 def test_no_share_is_the_secret_itself():
-    assert find_degree(20, corrupt=0.0, dropout=0.0, lying_server=False) == Degree(2, 2)
-    assert find_degree(20, corrupt=0.0, dropout=0.05, lying_server=False) == Degree(4, 2)
+    assert find_degree(20, corrupt=0.0, dropout=0.0, server="curious") == Degree(2, 2)
+    assert find_degree(20, corrupt=0.0, dropout=0.05, server="curious") == Degree(4, 2)
 
 
 @pytest.mark.parametrize(
@@ -121,12 +126,12 @@ def test_no_share_is_the_secret_itself():
     ],
 )
 def test_complete_thresholds(clients, corrupt, lying, threshold):
-    assert complete_threshold(clients, corrupt=corrupt, lying_server=lying) == threshold
+    assert complete_threshold(clients, corrupt=corrupt, server="lying" if lying else "curious") == threshold
 
 
 @given(st.integers(2, 500), st.integers(0, 99))
 def test_no_two_camps_of_holders_reach_the_threshold_with_the_corrupt_in_both(clients, percent):
-    threshold = complete_threshold(clients, corrupt=percent / 100, lying_server=True)
+    threshold = complete_threshold(clients, corrupt=percent / 100, server="lying")
     corrupted = clients * percent // 100
     assert 2 * threshold > clients + corrupted >= 2 * (threshold - 1)
     assert corrupted < threshold <= clients
@@ -135,7 +140,7 @@ def test_no_two_camps_of_holders_reach_the_threshold_with_the_corrupt_in_both(cl
 def test_corrupt_clients_that_could_open_secrets_alone_are_refused():
     text = r"^corrupt: 0.6 of 10 clients hold 6 shares where 6 open a secret, allowed: at most 5$"
     with pytest.raises(ConfigurationError, match=text):
-        complete_threshold(10, corrupt=0.6, lying_server=False)
+        complete_threshold(10, corrupt=0.6, server="curious")
 
 
 @pytest.mark.parametrize(
@@ -151,13 +156,13 @@ def test_corrupt_clients_that_could_open_secrets_alone_are_refused():
         ({"eta": 30.5}, r"eta: 30\.5, allowed: a whole number from 1"),
         (
             {"corrupt": 0.33, "dropout": 0.33},
-            r"clients: 50 with corrupt 0\.33, dropout 0\.33, sigma 40, eta 30 and a lying server leave no number of "
-            r"neighbours, allowed: smaller fractions, more clients or the complete graph$",
+            r"clients: 50 with corrupt 0\.33, dropout 0\.33, sigma 40, eta 30 and a server that is lying leave no "
+            r"number of neighbours, allowed: smaller fractions, more clients or the complete graph$",
         ),
     ],
 )
 def test_what_no_degree_can_be_found_for(change, text):
-    settings = {"clients": 50, "corrupt": 0.1, "dropout": 0.1, "sigma": 40, "eta": 30, "lying_server": True} | change
+    settings = {"clients": 50, "corrupt": 0.1, "dropout": 0.1, "sigma": 40, "eta": 30, "server": "lying"} | change
     with pytest.raises(ConfigurationError, match=f"^{text}"):
         find_degree(settings.pop("clients"), **settings)
 
@@ -244,13 +249,13 @@ def test_who_is_not_on_the_ring_has_no_neighbours():
 
 
 def test_a_smaller_ring_with_every_corrupt_client_on_it_wants_as_many_neighbours_as_its_own_numbers_say():
-    whole = find_degree(1000, corrupt=0.1, dropout=0.1, lying_server=True)
-    least = find_degree(1000, corrupt=0.1, dropout=0.1, lying_server=True, least=900)
+    whole = find_degree(1000, corrupt=0.1, dropout=0.1, server="lying")
+    least = find_degree(1000, corrupt=0.1, dropout=0.1, server="lying", least=900)
     # 100 corrupt of 900 are the fraction 1/9; a bit more of secrecy pays for the union over up to 1000 clients. 100 of
     # 1000 that vanish are rarer among neighbours than 100 of 900, and as common as 90 of 900 on a smaller ring
     ninth = 100 / 900 + 1e-9
     below, above = (
-        find_degree(900, corrupt=ninth, dropout=dropout, sigma=41, lying_server=True) for dropout in (0.1, ninth)
+        find_degree(900, corrupt=ninth, dropout=dropout, sigma=41, server="lying") for dropout in (0.1, ninth)
     )
     assert whole.neighbours < below.neighbours <= least.neighbours <= above.neighbours
     assert whole.threshold < below.threshold <= least.threshold <= above.threshold
@@ -261,4 +266,4 @@ def test_the_smallest_ring_is_more_than_half_of_the_clients(least):
     with pytest.raises(
         ConfigurationError, match=f"least: {least}, allowed: more than half of 100 clients, at most all"
     ):
-        find_degree(100, corrupt=0.1, dropout=0.1, lying_server=True, least=least)
+        find_degree(100, corrupt=0.1, dropout=0.1, server="lying", least=least)

@@ -27,7 +27,7 @@ MESSAGE = pack(Kind.SHARES, CONTEXT, 7, SERVER, b"body")
 
 
 def test_an_envelope_is_48_bytes_of_magic_version_kind_context_sender_and_receiver():
-    assert MESSAGE.hex() == "4653554d01050000" + CONTEXT.hex() + "00000007" + "ffffffff" + b"body".hex()
+    assert MESSAGE.hex() == "4653554d02050000" + CONTEXT.hex() + "00000007" + "ffffffff" + b"body".hex()
     assert len(MESSAGE) == ENVELOPE + 4
     assert unpack(MESSAGE, Kind.SHARES, CONTEXT, receiver=SERVER) == (7, b"body")
 
@@ -39,10 +39,10 @@ def test_an_envelope_is_48_bytes_of_magic_version_kind_context_sender_and_receiv
         (b"", "SHARES: 0, allowed"),
         (None, "SHARES: NoneType, allowed"),
         (memoryview(MESSAGE), "SHARES: memoryview, allowed"),
-        (b"X" + MESSAGE[1:], "SHARES: not a message of version 1"),
-        (flipped(MESSAGE, 33), "SHARES: not a message of version 1"),
-        (flipped(MESSAGE, 50), "SHARES: not a message of version 1"),
-        (flipped(MESSAGE, 57), "SHARES: not a message of version 1"),
+        (b"X" + MESSAGE[1:], "SHARES: not a message of version 2"),
+        (flipped(MESSAGE, 33), "SHARES: not a message of version 2"),
+        (flipped(MESSAGE, 50), "SHARES: not a message of version 2"),
+        (flipped(MESSAGE, 57), "SHARES: not a message of version 2"),
         (pack(Kind.MASKED, CONTEXT, 7, SERVER), r"message kind: 7, allowed now: SHARES \(5\)"),
         (pack(Kind.SHARES, bytes(32), 7, SERVER), "SHARES from client 7: of another session, round, sum"),
         (pack(Kind.SHARES, CONTEXT, 7, 3), "SHARES: addressed to client 3, allowed: the server"),

@@ -102,8 +102,8 @@ def test_the_ring_is_sized_for_every_colluder_on_the_smallest_roster(monkeypatch
     monkeypatch.setattr(parameters_module, "find_degree", lambda n, **given: asked.append(given) or find(n, **given))
     large = Parameters.for_cohort(Layout((Group("w", 1, 1.0),), 1000, 10), corrupt=0.1, dropout=0.1)
     assert asked[0]["least"] == large.survivors == 900
-    # 100 colluders among 900 are more of a client's neighbours than among 1000, where k = 126 and t = 88 would do
-    assert (large.neighbours, large.threshold) == (132, 93)
+    # 100 colluders among 900 are more of a client's neighbours than among 1000, where k = 188 and t = 139 would do
+    assert (large.neighbours, large.threshold) == (196, 147)
 
 
 def test_a_small_cohort_is_complete_and_a_large_one_sparse():
@@ -115,18 +115,21 @@ def test_a_small_cohort_is_complete_and_a_large_one_sparse():
 
 
 def test_the_servers_choice_between_ring_orders_is_paid_for(monkeypatch):
-    """It may leave out one nonce after it has seen the others: 201 orders to choose from, fewer than 2^9."""
+    """It may leave out one nonce after it has seen the others: 201 orders to choose from, fewer than 2^9.
+
+    And it may do so after each of fewer than 2^8 clients, when it tells every one of them of other members.
+    """
     asked, find = [], parameters_module.find_degree
     monkeypatch.setattr(parameters_module, "find_degree", lambda n, **given: asked.append(given) or find(n, **given))
     Parameters.for_cohort(Layout((Group("w", 1, 1.0),), 200, 10), corrupt=0.05, dropout=0.05)
-    assert asked[0]["sigma"] == 40 + 9
+    assert asked[0]["sigma"] == 40 + 9 + 8
 
 
-@pytest.mark.parametrize("lying", [True, False])
-def test_a_sparse_threshold_is_always_more_than_half(lying):
+@pytest.mark.parametrize("server", ["curious", "lying", "active"])
+def test_a_sparse_threshold_is_always_more_than_half(server):
     """Against a curious server 11 of 22 would do (Bell et al. 2020), but then two camps can open both secrets."""
     layout = Layout((Group("w", 1, 1.0),), 100, 10)
-    parameters = Parameters.for_cohort(layout, corrupt=0.1, dropout=0.1, lying_server=lying)
+    parameters = Parameters.for_cohort(layout, corrupt=0.1, dropout=0.1, server=server)
     assert parameters.neighbours < 99
     assert 2 * parameters.threshold > parameters.neighbours
 

@@ -171,11 +171,18 @@ def test_with_different_models_masks_do_not_cancel_even_if_envelopes_are_forged(
     """The model is under every key, too: past the envelopes, the sum of both is noise and not their values."""
     cohort = just_before(complete(4, 3), Phase.MASK)
     other = sum_context(b"session", 0, "weights", cohort.parameters, b"another model")
-    client = cohort.clients[3]
-    client._context = other
-    vector = cohort.answer(3, cohort.inbox[3].replace(cohort.context, other))
-    client._context = cohort.context
-    cohort.server.receive(vector.replace(other, cohort.context))
+    client, own = cohort.clients[3], cohort.clients[3]._gathering
+    masks, theirs = client._masks, client_module.gathering(other, dict.fromkeys(range(4), b""))
+
+    def of_the_other_model():
+        client._gathering = theirs
+        try:
+            return masks()
+        finally:
+            client._gathering = own
+
+    client._masks = of_the_other_model
+    cohort.server.receive(cohort.answer(3, cohort.inbox[3]))
     cohort.step(absent=[3])
     with pytest.raises(AbortError, match="weight: more than the clients can have sent"):
         cohort.run()
@@ -331,8 +338,8 @@ def test_means_are_within_the_bound_of_the_plain_weighted_mean(data):
 def test_the_masked_vector_says_nothing_of_the_plain_one():
     """What leaves the client shares no word with what it encodes."""
     cohort = just_before(complete(4, 3), Phase.MASK)
-    sent = cohort.answer(0, cohort.inbox[0])[48:]
     layout = cohort.parameters.layout
+    sent = cohort.answer(0, cohort.inbox[0])[48 : 48 + layout.nbytes]
     plain = encode(layout, values_of(0), weight_of(0), rounding_of(0)).tobytes()
     assert len(sent) == len(plain)
     assert not any(sent[at : at + 4] == plain[at : at + 4] for at in range(0, len(plain), 4))
