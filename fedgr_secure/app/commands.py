@@ -131,6 +131,9 @@ def _finish(folder: Path, summary: Summary, console: Output, *, as_json: bool) -
     console.print(tables.summary_table(summary))
     for claim in summary.privacy:
         console.say(f"privacy of {claim}")
-    for warning in secure_report.warnings(read_run(folder)):
+    run = read_run(folder)
+    if summary.method == "fedgr" and all(record.stage == "warm-up" for record in run.rounds):
+        console.say(f"FedGR: all {summary.rounds} rounds were its warm-up, in which every given label counts as right")
+    for warning in secure_report.warnings(run):
         console.say(f"secure sums: {warning}")
     console.say(f"run folder: {folder}\nreport:     {page}")

@@ -39,6 +39,7 @@ MEASURES = (
     Measure("memorised_share", "Wrong labels learnt (%)", 100, 2),
     Measure("bytes_up", "MB up per run", 1e-6, 2),
     Measure("seconds", "Time (s)", 1, 1),
+    Measure("sums_given_up", "Sums given up", 1, 1),
 )
 
 _MARKDOWN_START = ("Method", "Runs")
@@ -149,27 +150,36 @@ def _cell(measure: Measure, row: Mapping[str, Any]) -> str:
     return text if value["n"] == runs else f"{text} ({value['n']} of {runs} runs)"
 
 
+def _told(rows: Sequence[Mapping[str, Any]]) -> list[Measure]:
+    """The columns worth a reader's width: those that apply to any run; the files for programs have all."""
+    return [measure for measure in MEASURES if any(row[measure.field] is not None for row in rows)]
+
+
 def compare_table(rows: Mapping[str, Sequence[Summary]]) -> Table:
     """Methods side by side: mean ± sample standard deviation over seeds."""
     title = "Mean ± sample standard deviation over seeds"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("Method", overflow="fold")
     table.add_column("Runs", justify="right", min_width=4)
-    for measure in MEASURES:  # on a narrow terminal a heading breaks between words, never within one
+    compared = compare_rows(rows)
+    told = _told(compared)
+    for measure in told:  # on a narrow terminal a heading breaks between words, never within one
         longest = max(map(len, measure.heading.split()))
         table.add_column(measure.heading, justify="right", min_width=max(6, longest))
-    for row in compare_rows(rows):
-        cells = [_cell(measure, row).replace("± ", "±") for measure in MEASURES]
+    for row in compared:
+        cells = [_cell(measure, row).replace("± ", "±") for measure in told]
         table.add_row(escape(row["method"]), str(len(row["seeds"])), *cells)
     return table
 
 
 def compare_markdown(rows: Mapping[str, Sequence[Summary]]) -> str:
     """The comparison as a Markdown table, for `compare.md`."""
-    headings = [*_MARKDOWN_START, *(measure.heading for measure in MEASURES)]
+    compared = compare_rows(rows)
+    told = _told(compared)
+    headings = [*_MARKDOWN_START, *(measure.heading for measure in told)]
     lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
-    for row in compare_rows(rows):
-        cells = [_cell(measure, row) for measure in MEASURES]
+    for row in compared:
+        cells = [_cell(measure, row) for measure in told]
         lines.append([row["method"].replace("|", r"\|"), str(len(row["seeds"])), *cells])
     table = "".join("| " + " | ".join(line) + " |\n" for line in lines)
     return table + "\nMean ± sample standard deviation over seeds; one seed has no spread. 1 MB is 10^6 bytes.\n"

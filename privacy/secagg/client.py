@@ -235,7 +235,7 @@ class SecureSumClient:
     def abort(self) -> None:
         """Give up: nothing more is released."""
         self._phase = Phase.ENDED
-        for name in ("_channel_pair", "_mask_pair", "_mask_pair_secret", "_seed", "_nonce", "_opened"):
+        for name in ("_channel_pair", "_mask_pair", "_mask_pair_secret", "_seed", "_nonce", "_weight", "_opened"):
             self.__dict__.pop(name, None)
         self._channels, self._boxes = {}, {}
 

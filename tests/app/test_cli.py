@@ -328,6 +328,14 @@ def test_a_run_for_people_says_where_it_left_things(here, call, tiny_flags, no_f
     assert out.endswith(f"\nrun folder: {folder}\nreport:     {folder}/report.html\n")
 
 
+def test_a_run_that_never_leaves_the_warm_up_says_so(here, call, tiny_flags, no_figures):
+    said = "all 2 rounds were its warm-up, in which every given label counts as right"
+    code, out, _ = call("run", *tiny_flags(rounds=2, warmup=2))
+    assert code == 0 and said in " ".join(out.split())
+    code, out, _ = call("run", *tiny_flags(rounds=2, warmup=1), "--force")
+    assert code == 0 and "warm-up" not in out
+
+
 def test_a_long_path_is_printed_in_one_piece(here, call, no_figures):
     folder = make_folder(here / ("long" * 40))
     assert call("report", folder.name) == (0, f"report: {folder.name}/report.html\n", "")

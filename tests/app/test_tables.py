@@ -1,6 +1,7 @@
 """Tables: means and spreads equal those computed by hand, and a dash stands for what does not apply."""
 
 import csv
+import dataclasses
 import io
 import json
 
@@ -73,7 +74,10 @@ class TestCompare:
         assert lines[0].startswith("| Method | Runs | Acc. last 10 (%) |")
         assert lines[2].startswith("| fedgr [w/o FS] | 3 | 93.00 ± 3.61 |")
         assert lines[3].startswith(r"| fed\|avg | 1 | 50.00 |")
-        assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|") == len(MEASURES) + 3
+        assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|") == len(MEASURES) - 1 + 3
+        assert "Sums given up" not in lines[0]
+        lost = compare_markdown({"fedgr": [dataclasses.replace(FEDGR[0], sums_given_up=2)]})
+        assert lost.splitlines()[0].endswith("| Sums given up |") and lost.splitlines()[2].endswith("| 2.0 |")
 
     def test_the_csv(self):
         first, second = csv.DictReader(io.StringIO(compare_csv(ROWS)))
