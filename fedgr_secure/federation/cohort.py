@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from fedgr_secure.context import ClientHalf
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.runner import ClientRunner
 from fedgr_secure.federation.secure import SecureAggregation
+from fedgr_secure.federation.sums import Hearing, Vanishes
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.messages import Update
 from fedgr_secure.randomness import Randomness
@@ -23,8 +24,6 @@ from fedgr_secure.records import SumRecord
 from fedgr_secure.wire import Weights, to_bytes
 from privacy.secagg import Phase
 from privacy.secagg.messages import kind_of
-
-Vanishes = Callable[[int, Phase], bool]
 
 BEFORE_UPLOAD = (Phase.ADVERTISE, Phase.SHARE, Phase.MASK)
 """a client that vanishes in one of these has no part in the average"""
@@ -153,11 +152,9 @@ class Cohort:
             self.updates += 1
             return update
 
-        weights, self.secure_sum, costs = secure.average(
-            self.round, each, start, train, vanishes=self.vanishes, heard=self._heard
-        )
-        self.survivors = self.secure_sum.survivors
-        for phase, cost in costs.items():
+        weights, opened = secure.average(self.round, each, start, train, Hearing(self.vanishes, self._heard))
+        self.secure_sum, self.survivors = opened.record, opened.record.survivors
+        for phase, cost in opened.costs.items():
             self.bytes_up += cost.bytes_up
             self.bytes_down += cost.bytes_down
             self.seconds[f"secure sum: {phase.name.lower()}"] += cost.client_seconds + cost.server_seconds

@@ -28,6 +28,7 @@ from fedgr_secure.federation.restore import restore
 from fedgr_secure.federation.runner import ClientRunner, DebugRunner, SequentialRunner
 from fedgr_secure.federation.secure import SecureAggregation
 from fedgr_secure.federation.store import ClientStore, DiskStore, MemoryStore, StateFolder
+from fedgr_secure.federation.sums import SecureSums
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.method.sieve import Mixture
 from fedgr_secure.models import build_model
@@ -352,15 +353,16 @@ def set_threads(count: int) -> None:
 
 def _secure(config: Config, data: FederatedData, bench: Workbench, randomness: Randomness) -> SecureAggregation:
     samples = {client: len(shard) for client, shard in enumerate(data.shards)}
-    federation = config.federation
+    federation, settings = config.federation, config.secure_sum
+    sums = SecureSums.for_clients(samples, settings, seed=config.seed, threads=torch.get_num_threads())
     return SecureAggregation.for_run(
-        config,
+        sums,
+        settings,
         bench.weights(),
         bench.trainable(),
         samples,
         randomness,
         sizes=cohort_sizes(clients=len(samples), size=federation.cohort, warmup=federation.warmup),
-        threads=torch.get_num_threads(),
     )
 
 

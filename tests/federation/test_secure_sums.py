@@ -11,6 +11,7 @@ from fedgr_secure.federation.cohort import Cohort, cohort_sizes, draw_cohort, dr
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.federation.loop import prepare, resume, run
 from fedgr_secure.federation.secure import Packing, SecureAggregation
+from fedgr_secure.federation.sums import SecureSums
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.randomness import Randomness
@@ -46,7 +47,8 @@ class Halves:
 
 def secure(**changes):
     config = override(Config(), {"cohort": 4, "secagg": True, **changes})
-    return SecureAggregation.for_run(config, START, ["layer"], SAMPLES, Randomness(0), sizes=[4])
+    sums = SecureSums.for_clients(SAMPLES, config.secure_sum, seed=config.seed, threads=1)
+    return SecureAggregation.for_run(sums, config.secure_sum, START, ["layer"], SAMPLES, Randomness(0), sizes=[4])
 
 
 def cohort(aggregation, vanishes=lambda client, phase: False, runner=None, view=None):
