@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from privacy.errors import check_scale, check_whole, is_number, require
+from privacy.errors import SCALES, check_scale, check_whole, is_number, require
 
 LATTICE = 1e4
 """sd up to which sums over the integers are added term by term; above, a proved bound is as sharp to a millionth"""
@@ -50,6 +50,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     """
     _check_delta(delta)
     require(is_number(mu) and mu >= 0, f"mu: {mu!r}, allowed: from 0")
+    mu = float(mu)
     high = mu * mu / 2 + mu * _tail_quantile(delta)
     if math.isinf(high):
         return math.inf
@@ -86,12 +87,13 @@ def laplace_epsilon(l1_sensitivity: int, scale: float, releases: int) -> float:
 
 
 def laplace_scale(epsilon: float, l1_sensitivity: int, releases: int) -> float:
-    """The smallest scale with which `laplace_epsilon` is at most `epsilon`."""
+    """The smallest scale that is accepted and with which `laplace_epsilon` is at most `epsilon`."""
     _check_epsilon(epsilon)
     steps = _laplace_steps(l1_sensitivity, releases)
-    scale = steps / epsilon
+    scale = max(steps / float(epsilon), SCALES[0])
     while steps / scale > epsilon:
         scale = math.nextafter(scale, math.inf)
+    check_scale(f"scale for epsilon {epsilon}", scale)
     return scale
 
 
@@ -172,6 +174,7 @@ def discrete_gaussian_sigma(epsilon: float, delta: float, *, shift: int, coordin
     high = max(low, shift * math.sqrt(coordinates / summands) / gaussian_mu(epsilon, delta))
     while not holds(high):
         high *= 1.1
+    check_scale(f"sigma for epsilon {epsilon}", high)
     return _smallest(holds, low, high, 1e-7)
 
 
@@ -265,12 +268,14 @@ def _smallest_sigma(coordinates: int, summands: int) -> float:
 def _discrete(epsilon: float, sigma: float, shift: int, coordinates: int, summands: int) -> float:
     """`discrete_gaussian_delta`, unchecked, also at epsilon 0."""
     single, joint = _taus(sigma, coordinates, summands)
-    sd, move = sigma * math.sqrt(coordinates * summands), coordinates * shift
-    return min(1.0, ROUNDING * math.exp(single + joint) * _hockey_stick(epsilon - single, sd, move))
+    sd, move = float(sigma) * math.sqrt(coordinates * summands), int(coordinates) * int(shift)
+    return min(1.0, ROUNDING * math.exp(single + joint) * _hockey_stick(float(epsilon) - single, sd, move))
 
 
 def _hockey_stick(epsilon: float, sd: float, move: int) -> float:
     """Of a discrete Gaussian that moves by `move`. Delta has a slope of at least -1 in an epsilon below 0."""
+    if (epsilon / move * sd) - move / sd / 2 > 39:
+        return 0.0  # the tail is below the smallest number of float64
     exact = _over_the_lattice if sd <= LATTICE else _over_the_line
     return exact(max(epsilon, 0.0), sd, move) + max(-epsilon, 0.0)
 
@@ -278,8 +283,6 @@ def _hockey_stick(epsilon: float, sd: float, move: int) -> float:
 def _over_the_lattice(epsilon: float, sd: float, move: int) -> float:
     """Adds sum_{u > t} g(u) (1 - exp(-(d/V)(u - t))) term by term, and what lies beyond 9 sd as a geometric series."""
     cut = epsilon * sd / move * sd - move / 2
-    if cut > 39 * sd:
-        return 0.0  # below the smallest number of float64
     reach = math.ceil(9 * sd)
     start = max(math.floor(cut) + 1, -reach)
     stop = max(start, 0) + reach + 1

@@ -184,6 +184,31 @@ def test_noise_of_a_million_grid_units_is_worth_the_continuous_gaussian(noise):
     assert discrete_gaussian_epsilon(1e-5, **noise) == pytest.approx(gaussian_epsilon(1e-5, mu), rel=1e-6)
 
 
+@pytest.mark.parametrize(("epsilon", "move"), [(0.1, 3), (1.0, 2), (4.0, 9)])
+def test_the_remainder_of_the_line_is_the_integral_it_stands_for(epsilon, move):
+    sd = 7.0
+    mu, x = move / sd, epsilon / move * sd - move / sd / 2
+    y, step = np.linspace(x, 15, 200_001, retstep=True)
+    phi = np.exp(-(y**2) / 2) / math.sqrt(2 * math.pi)
+    parts = (1 + y**2 + 2 * mu * np.abs(y) + mu**2) * phi
+    variation = (mu * phi[0] + step * (parts.sum() - parts[0] / 2)) / sd**2
+    assert x > 0
+    remainder = accounting._over_the_line(epsilon, sd, move) - gaussian_delta(epsilon, mu)
+    assert remainder == pytest.approx(variation / 16, rel=1e-6)
+
+
+def test_extreme_budgets_overflow_nothing():
+    noise = {"shift": 1, "coordinates": 2}
+    for sigma in (2.0, 1e6):
+        assert discrete_gaussian_delta(np.float64(1e308), sigma=np.float64(sigma), **noise) == 0
+    assert discrete_gaussian_epsilon(1e-300, sigma=2.0, **noise) < 50
+    assert laplace_scale(1e9, 1, 1) == 1e-3
+    with pytest.raises(PrivacyError, match=r"scale for epsilon 1e-300: .*, allowed: 0.001 to"):
+        laplace_scale(1e-300, 1, 1)
+    with pytest.raises(PrivacyError, match=r"sigma for epsilon 1e-300: .*, allowed: 0.001 to"):
+        discrete_gaussian_sigma(1e-300, 1e-15, **noise)
+
+
 @pytest.mark.parametrize("summands", [1, 10])
 @pytest.mark.parametrize("coordinates", [2, 30])
 def test_delta_falls_with_epsilon_sigma_and_summands(coordinates, summands):
