@@ -53,6 +53,10 @@ Width = Annotated[int, whole(1, 1024, "the model grows with its square")]
 Operations = Annotated[int, whole(0, 14, "there are 14 operations")]
 Padding = Annotated[int, whole(0, 4095, "less than any image's side")]
 Side = Annotated[int, whole(8, 1024, "an image is held in memory as it is")]
+Colluders = Annotated[int, whole(0, 10**6, "there are no more clients")]
+Releases = Annotated[int, whole(1, 10**4, "the budget is shared among them")]
+Bins = Annotated[int, whole(2, 4096, "each has noise of its own; a mixture cannot be fitted to one")]
+Steps = Annotated[int, whole(16, 2**20, "noise is drawn in whole steps")]
 Threads = Annotated[int, whole(1, 1024, "more than any machine has cores")]
 
 UNSET = tyro.conf.arg(help_behavior_hint=lambda default: "" if default == "None" else f"(default: {default})")
@@ -209,12 +213,46 @@ class SecureSumConfig:
     """public bound on a client's number of samples, its secret weight in the mean (default: the next power of two)"""
     ring: Literal[32, 64] = 32
     """bits of a masked coordinate of the parameters"""
-    corrupt: Share = 0.1
-    """share of clients that may collude with the server; sets the threshold"""
+    colluders: Annotated[Colluders | None, UNSET] = None
+    """clients that may collude with the server, which may draw all into one cohort (default: a tenth, from 1)"""
     expected_dropout: Share = 0.1
     """share of clients that may vanish; sets the number of neighbours in large cohorts"""
     entropy: Literal["system", "insecure-seeded"] = "system"
     """where keys and masks come from; insecure-seeded repeats every byte of a simulation and protects nothing"""
+
+
+@dataclass(frozen=True)
+class ProxyConfig:
+    """How FedGR's loss proxies reach the server (`privacy.channels`), and what they may give away."""
+
+    channel: Literal["plain", "noisy", "histogram"] = "plain"
+    """plain: as published; noisy: each number with noise; histogram: noisy counts, shown as a secure sum alone"""
+    epsilon: Positive = 1.0
+    """total budget of everything a private channel releases of one record"""
+    delta: BelowOne = 1e-5
+    """the failure probability that goes with epsilon; below 1/n (Laplace noise needs none)"""
+    adjacency: Literal["replace-one", "add-remove", "label", "client"] = "replace-one"
+    """what the budget protects: one record for another, one more or less, one label, or a whole client"""
+    releases: Releases = 6
+    """in how many releases a client takes part at most; the budget is shared among them"""
+    release_every: RoundsFromZero = 1
+    """rounds between histograms after the warm-up, in whose last sweep every client is counted; 0: none"""
+    clip: Positive = 2.0
+    """losses are clipped at this many times ln(classes), the loss of a blind guess (private channels)"""
+    bins: Bins = 24
+    """of the histogram, from 0 to the clip"""
+    window_decay: BelowOne = 0.9
+    """weight of older histograms from one release to the next"""
+    noising: Literal["once", "per_loss", "diagonal", "fresh_on_mean"] = "once"
+    """of the noisy channel: one release; each loss once, averaged; that with uneven noise; each mean anew"""
+    mechanism: Literal["laplace", "gaussian"] = "laplace"
+    """of the noisy channel; Laplace is better for one release, Gaussian for more than ten"""
+    grid_steps: Steps = 1024
+    """steps from 0 to the clip; noise is whole steps, so that no low-order digit tells anything"""
+    noise: Literal["system", "insecure-seeded"] = "system"
+    """where the noise comes from; insecure-seeded is fast, repeats with the seed, and protects nothing"""
+    allow_fresh_noise: bool = False
+    """allow --noising fresh_on_mean, whose noise is larger by the root of the number of releases"""
 
 
 @dataclass(frozen=True)
@@ -251,8 +289,8 @@ class FedGRConfig:
     """what enters the mixture: this round's uploads, or the newest upload of every client seen so far"""
     loss_cap: Annotated[Positive | None, UNSET] = None
     """cap on each observed loss, in units of ln(classes), the loss of a blind guess (default, and the paper: no cap)"""
-    variances: Literal["free", "tied"] = "free"
-    """of the mixture's two components; tied resists the heavy tail that wrong labels grow late in training"""
+    variances: Literal["auto", "free", "tied"] = "auto"
+    """of both components; auto: free for exact losses (the paper), by likelihood under noise; tied resists a tail"""
     representation: Literal["cosine", "l2", "kl"] = "cosine"
     """the form of R_k"""
     represent_from: Literal["start", "warmup"] = "start"
@@ -313,6 +351,7 @@ class Config:
     federation: FederationConfig = field(default_factory=FederationConfig)
     dropouts: DropoutConfig = field(default_factory=DropoutConfig)
     secure_sum: SecureSumConfig = field(default_factory=SecureSumConfig)
+    proxies: ProxyConfig = field(default_factory=ProxyConfig)
     fedgr: FedGRConfig = field(default_factory=FedGRConfig)
     fedprox: FedProxConfig = field(default_factory=FedProxConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
@@ -446,6 +485,7 @@ def check(config: Config) -> Config:
         "batch_size: 1, allowed with norm batch: from 2 (one sample has no variance)",
     )
     _check_averaging(config)
+    _check_proxies(config)
     require(
         not (g.decide_at == "server" and not g.sieve),
         "decide_at: server, allowed: only with the sieve on (without it each client decides alone)",
@@ -464,6 +504,32 @@ def _check_averaging(config: Config) -> None:
     require(
         secagg or d.dropout_unmask == 0,
         f"dropout_unmask: {d.dropout_unmask}, allowed without secagg: 0 (there is nothing to unmask)",
+    )
+
+
+def _check_proxies(config: Config) -> None:
+    """Channels that the other settings rule out."""
+    p, g = config.proxies, config.fedgr
+    if config.method != "fedgr" or not g.sieve:
+        return
+    if p.channel == "histogram":
+        require(
+            config.secure_sum.secagg,
+            "channel: histogram, allowed: with --secagg (one client's share of the noise hides nothing by itself)",
+        )
+        require(g.decide_at == "client", "decide_at: server, allowed with channel histogram: client (it sees no row)")
+    require(
+        p.channel == "plain" or g.mixture_data == "cohort",
+        f"mixture_data: {g.mixture_data}, allowed with channel {p.channel}: cohort",
+    )
+    require(
+        p.channel == "plain" or not g.local_observation,
+        f"local_observation: on, allowed with channel {p.channel}: off (a loss per participation is accounted)",
+    )
+    require(
+        p.channel != "noisy" or p.noising != "fresh_on_mean" or p.allow_fresh_noise,
+        "noising: fresh_on_mean, allowed: once, per_loss or diagonal; fresh noise on each mean is sqrt(T) worse at the "
+        "same epsilon (--allow-fresh-noise takes it)",
     )
 
 

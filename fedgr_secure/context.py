@@ -10,27 +10,52 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedgr_secure.config import Config
 from fedgr_secure.data.types import Shard
 from fedgr_secure.messages import Update
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.wire import Weights
+from privacy.channels.channel import Channel, Memory, Upload
 from privacy.claims import PrivacyClaim
+from privacy.mechanisms import NoiseSource
 
 if TYPE_CHECKING:
     from fedgr_secure.method.sieve import Mixture, Verdict
     from fedgr_secure.training import Workbench
 
 
+Release = tuple[Upload, Memory]
+"""what a client uploads of its losses, and what it remembers of that"""
+
+
+class Releases(Protocol):
+    """Where a client keeps what it has released, so that a round that is played again releases nothing new."""
+
+    def once(self, client: int, round: int, make: Callable[[], Release]) -> Release:
+        """The client's release of this round: the one that is kept, or else a new one, which is kept first."""
+
+
 @dataclass(frozen=True)
 class ClientContext:
-    """One client's surroundings: its own data, and the tools of the process that plays it."""
+    """One client's surroundings: its own data, and the tools of the process that plays it.
+
+    Attributes:
+        channel: how its loss proxies reach the server.
+        noise: where a private channel's noise comes from, by round.
+        releases: what it has released.
+    """
 
     shard: Shard
     classes: int
     config: Config
     bench: Workbench
     randomness: Randomness
+    channel: Channel
+    noise: Callable[[int], NoiseSource]
+    releases: Releases
 
 
 @dataclass(frozen=True)
@@ -40,13 +65,34 @@ class ServerContext:
     config: Config
     initial_weights: Weights
     randomness: Randomness
+    channel: Channel
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What the server sees of a secure sum of counts.
+
+    Attributes:
+        counts: int64 (bins,), the sum over the contributors.
+        contributors: whose counts are in it.
+    """
+
+    counts: NDArray[np.int64]
+    contributors: tuple[int, ...]
 
 
 class AskCohort(Protocol):
     """This round's clients, wherever they live."""
 
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """Their numbers, in order."""
+
     def ask(self, message: Any, *, expect: type[Any] = Update) -> dict[int, Any]:
         """Send one message to every client of the cohort (or each its own, by client number); their replies."""
+
+    def tally(self, message: Any, weights: Weights, *, expect: type[Any]) -> Tally | None:
+        """Send one message to every client; the secure sum of the counts in their replies, or None below threshold."""
 
     def average(self, message: Any, start: Weights, *, samples: Mapping[int, int] | None = None) -> Weights:
         """Have every client train on a message; FedAvg's average, in the clear or as a secure sum."""
@@ -80,8 +126,9 @@ class Method:
         client, server: make the halves from a context and a stored state (None: first time).
         messages: every message type that the halves exchange.
         client_state, server_state: the record types of the stored states (None: nothing is stored).
-        claims: what is promised about everything that leaves a client.
+        claims: what is promised about everything that leaves a client, given how proxies travel.
         verdict: the client's estimate of its own label errors, from its state; None where the method makes none.
+        releases: how many releases the client was charged for, from its state; None where the method makes none.
         mean_losses: the client's running-mean losses, from its state; None where the method keeps none.
         check_client: refuses (`InputError`) a stored client state that does not fit the client.
         check_server: refuses a stored server state that does not fit the clients' numbers of samples; its `weights` are
@@ -96,9 +143,10 @@ class Method:
     messages: tuple[type[Any], ...]
     client_state: type[Any] | None
     server_state: type[Any]
-    claims: Callable[[Config], tuple[PrivacyClaim, ...]]
-    verdict: Callable[[Any], Verdict] | None = None
+    claims: Callable[[Config, Channel], tuple[PrivacyClaim, ...]]
+    verdict: Callable[[Any], Verdict | None] | None = None
     mean_losses: Callable[[Any], Any] | None = None
+    releases: Callable[[Any], int] | None = None
     check_client: Callable[[Any, ClientContext], None] | None = None
     check_server: Callable[[Any, Sequence[int]], None] | None = None
     pooled: bool = False

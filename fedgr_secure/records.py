@@ -51,6 +51,21 @@ class SumRecord:
 
 
 @dataclass(frozen=True)
+class ReleaseRecord:
+    """A release of loss proxies by a private channel in a round.
+
+    Attributes:
+        releases: by client of the cohort, for how many it has been charged so far.
+        epsilon: the most that any client of the cohort has spent so far, at the budget's delta.
+        secure_sum: how the secure sum of the histograms went; None where rows travelled.
+    """
+
+    releases: dict[str, int]
+    epsilon: float
+    secure_sum: SumRecord | None
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """One round, as it ended.
 
@@ -70,6 +85,7 @@ class RoundRecord:
         client_updates: local trainings done in the round.
         survivors: whose updates are in the average, when clients may vanish; None when everybody's are.
         secure_sum: how the secure sum of the weights went, if they travelled under one.
+        release: what a private channel released, if it did.
     """
 
     round: int
@@ -88,6 +104,7 @@ class RoundRecord:
     client_updates: int
     survivors: tuple[int, ...] | None = None
     secure_sum: SumRecord | None = None
+    release: ReleaseRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +126,10 @@ class ClientRecord:
     realised_rate: float
     estimated_rate: float | None
     participations: int
+    releases: int | None = None
+    """charged by a private channel"""
+    epsilon: float | None = None
+    """spent by these"""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,11 @@ class Grid:
         require(fits, f"largest loss of the grid: {self.largest!r}, allowed: finite nats above 0")
         check_whole("steps of the grid", self.steps, 1, MOST_STEPS)
 
+    @property
+    def step(self) -> float:
+        """Nats between two grid points."""
+        return self.largest / self.steps
+
     def indices(self, losses: ArrayLike) -> NDArray[np.int64]:
         """The nearest grid points.
 

@@ -15,6 +15,7 @@ from fedgr_secure.messages import Train, Update
 from fedgr_secure.models.output import Output
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.training import TrainingTask
+from privacy.channels.plain import PlainProxies
 
 
 def half(method, *, mu=0.1, epochs=2, view="weak"):
@@ -99,7 +100,7 @@ def test_central_training_is_one_epoch_a_round():
 @pytest.mark.parametrize("method", [FEDAVG, FEDPROX, CENTRAL], ids=lambda method: method.name)
 def test_the_server_sends_the_model_and_averages_by_samples(method):
     start = {"w": np.zeros(2, np.float32)}
-    server = method.server(ServerContext(Config(), start, Randomness(0)), None)
+    server = method.server(ServerContext(Config(), start, Randomness(0), PlainProxies()), None)
     asked = []
 
     class Cohort:
@@ -113,11 +114,11 @@ def test_the_server_sends_the_model_and_averages_by_samples(method):
     assert isinstance(message, Train) and message.round == 6 and message.weights is start
     # (30 * 1 + 10 * 5) / 40
     assert server.state.weights["w"].tolist() == [2.0, 2.0]
-    again = method.server(ServerContext(Config(), start, Randomness(0)), server.state)
+    again = method.server(ServerContext(Config(), start, Randomness(0), PlainProxies()), server.state)
     assert again.state.weights["w"].tolist() == [2.0, 2.0]
 
 
 def test_the_only_claim_is_that_there_is_none():
     for method in (FEDAVG, FEDPROX, CENTRAL):
-        (claim,) = method.claims(Config())
+        (claim,) = method.claims(Config(), PlainProxies())
         assert claim.subject == "model weights" and claim.epsilon is None

@@ -70,12 +70,14 @@ RECORDS = {
         ROUNDS,
         ROUNDS,
         vector(np.float64),
+        ROUNDS,
+        vector(np.int64),
         vector(np.float64),
         FINITE,
         vector(np.int64),
         weights(),
     ),
-    FedGRServerState: st.builds(FedGRServerState, weights(), weights()),
+    FedGRServerState: st.builds(FedGRServerState, weights(), weights(), st.none() | mixtures(), weights(), weights()),
     ServerState: st.builds(ServerState, weights()),
 }
 
@@ -124,7 +126,7 @@ def test_what_comes_back_is_writable_and_its_own():
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_scalar_that_is_not_finite_is_not_written(number):
-    state = FedGRState(0, 0, np.zeros(1), np.ones(1), number, np.zeros(1, np.int64), {})
+    state = FedGRState(0, 0, np.zeros(1), 0, np.zeros(0, np.int64), np.ones(1), number, np.zeros(1, np.int64), {})
     with pytest.raises(WireError, match=r"FedGRState cannot be written"):
         to_bytes(state)
 
@@ -236,8 +238,10 @@ SAMPLES = [
     Proxies(1, {"proxies": np.linspace(0, 4, 7, dtype=np.float32)}),
     Revise(1, None, Mixture((0.1, 2.0), (0.2, 0.3), (0.5, 0.5), note="x"), None, None),
     Revise(1, {"w": np.ones(2)}, None, np.array([0.5, 1.0]), 0.25),
-    FedGRState(2, 3, np.ones(3), np.ones(3), 0.5, np.array([1, -1, 0]), {"w": np.ones(2, np.float32)}),
-    FedGRServerState({"w": np.ones(2, np.float32)}, {"7": np.ones(3, np.float32)}),
+    FedGRState(
+        2, 3, np.ones(3), 1, np.array([5, -2, 0]), np.ones(3), 0.5, np.array([1, -1, 0]), {"w": np.ones(2, np.float32)}
+    ),
+    FedGRServerState({"w": np.ones(2, np.float32)}, {"7": np.ones(3, np.float32)}, None, {}, {"7": np.array(2)}),
     ServerState({"w": np.ones(2, np.float32)}),
 ]
 

@@ -12,6 +12,7 @@ from fedgr_secure.data.views import Views
 from fedgr_secure.models import build_model
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.training import TrainingTask, Workbench
+from privacy.channels.plain import PlainProxies
 
 CLASSES = 3
 SPEC = ImageSpec(1, 4, 4, ("a", "b", "c"), mean=(0.5,), std=(0.25,), natural=False)
@@ -49,11 +50,25 @@ def workbench(run=None, *, norm="group", model=None, randomness=None):
     )
 
 
-def context(run=None, *, own=None, bench=None, norm="group"):
+class Anew:
+    """Releases of rounds that are never played again."""
+
+    def once(self, client, round, make):
+        return make()
+
+
+class Unasked:
+    """A source of noise that the plain channel never asks."""
+
+    secure = True
+
+
+def context(run=None, *, own=None, bench=None, norm="group", channel=None):
     """One client's surroundings."""
     run = run or config()
     bench = bench or workbench(run, norm=norm)
-    return ClientContext(own or shard(), CLASSES, run, bench, Randomness(run.seed))
+    channel, own = channel or PlainProxies(), own or shard()
+    return ClientContext(own, CLASSES, run, bench, Randomness(run.seed), channel, lambda round: Unasked(), Anew())
 
 
 def task(bench, objective, *, images=None, view="plain", columns=None, start=None, **changes):

@@ -94,7 +94,7 @@ def _method(name: str, source: str, mu: Callable[[ClientContext], float], *, poo
         messages=(Train, Update),
         client_state=None,
         server_state=ServerState,
-        claims=lambda config: (weights_claim(config),),
+        claims=lambda config, channel: (weights_claim(config),),
         pooled=pooled,
     )
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgr_secure.aggregate import average
 from fedgr_secure.config import DropoutConfig
-from fedgr_secure.context import ClientHalf
+from fedgr_secure.context import ClientHalf, Tally
 from fedgr_secure.errors import InputError, require
+from fedgr_secure.federation.counts import PURPOSE, SecureCounts
 from fedgr_secure.federation.runner import ClientRunner
 from fedgr_secure.federation.secure import SecureAggregation
-from fedgr_secure.federation.sums import Hearing, Vanishes
+from fedgr_secure.federation.sums import Hearing, Opened, Vanishes
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.messages import Update
 from fedgr_secure.randomness import Randomness
@@ -89,12 +91,15 @@ class Cohort:
         runner: how the clients are run.
         recorder: where the server's view is recorded.
         secure: how weights are averaged without showing one; None: in the clear.
+        counts: how histograms are summed without showing one; None: they are not.
         vanishes: whether a client is gone before it answers in a phase of the averaging.
         bytes_up, bytes_down: serialised sizes of all messages so far.
         seconds: wall seconds by message type, and by phase of a secure sum.
         updates: local trainings done.
         survivors: whose updates are in the newest average; None before there is one.
-        secure_sum: how the newest secure sum went.
+        secure_sum: how the newest secure sum of weights went.
+        counted: how the newest secure sum of histograms went.
+        released: whether clients were asked for loss proxies.
     """
 
     round: int
@@ -102,6 +107,7 @@ class Cohort:
     runner: ClientRunner
     recorder: ViewRecorder
     secure: SecureAggregation | None = None
+    counts: SecureCounts | None = None
     vanishes: Vanishes = nobody_vanishes
     bytes_up: int = 0
     bytes_down: int = 0
@@ -109,6 +115,13 @@ class Cohort:
     updates: int = 0
     survivors: tuple[int, ...] | None = None
     secure_sum: SumRecord | None = None
+    counted: SumRecord | None = None
+    released: bool = False
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """Their numbers, in order."""
+        return tuple(sorted(self.halves))
 
     def ask(self, message: Any, *, expect: type[Any] = Update) -> dict[int, Any]:
         """Send one message to every client (or each its own, by client number); their replies in client order.
@@ -116,6 +129,7 @@ class Cohort:
         Raises:
             InputError: a reply is of another type than `expect`, or answers another round.
         """
+        self.released = True
         return self._collect(self._send(message), expect)
 
     def average(self, message: Any, start: Weights, *, samples: Mapping[int, int] | None = None) -> Weights:
@@ -145,6 +159,45 @@ class Cohort:
             require(said == update.samples, f"{who}: an update of {update.samples} samples, allowed: {said} as before")
         return average(start, updates)
 
+    def tally(self, message: Any, weights: Weights, *, expect: type[Any]) -> Tally | None:
+        """Send one message to every client; the secure sum of the counts in their replies.
+
+        Args:
+            message: for every client.
+            weights: the global model that the sum is bound to.
+            expect: the type of the replies, whose `upload` holds the counts; they stay on the clients' side.
+
+        Returns:
+            What the server sees; None when too few clients stayed.
+
+        Raises:
+            InputError: the run has no secure sums of counts.
+        """
+        counts = self.counts
+        if counts is None:
+            raise InputError("channel: histogram, allowed: with --secagg")
+        each = self._send(message)
+        self.released = True
+
+        def encode(client: int) -> NDArray[np.int64]:
+            """One client's noisy counts, on its own side of the wire."""
+            upload: NDArray[np.int64] = self._answers({client: each[client]}, expect)[client].upload["counts"]
+            return upload
+
+        opened = counts.total(self.round, each, weights, encode, Hearing(self.vanishes, self._heard))
+        self.counted = opened.record
+        self._pay(opened, "histogram sum")
+        if opened.total is None:
+            return None
+        return Tally(opened.total.counts[PURPOSE].astype(np.int64), opened.record.survivors)
+
+    def _pay(self, opened: Opened, what: str) -> None:
+        """Bytes and seconds of a secure sum."""
+        for phase, cost in opened.costs.items():
+            self.bytes_up += cost.bytes_up
+            self.bytes_down += cost.bytes_down
+            self.seconds[f"{what}: {phase.name.lower()}"] += cost.client_seconds + cost.server_seconds
+
     def _secure_average(self, secure: SecureAggregation, each: Mapping[int, Any], start: Weights) -> Weights:
         def train(client: int) -> Update:
             """One client's update, on its own side of the wire."""
@@ -154,10 +207,7 @@ class Cohort:
 
         weights, opened = secure.average(self.round, each, start, train, Hearing(self.vanishes, self._heard))
         self.secure_sum, self.survivors = opened.record, opened.record.survivors
-        for phase, cost in opened.costs.items():
-            self.bytes_up += cost.bytes_up
-            self.bytes_down += cost.bytes_down
-            self.seconds[f"secure sum: {phase.name.lower()}"] += cost.client_seconds + cost.server_seconds
+        self._pay(opened, "secure sum")
         return weights
 
     def _heard(self, from_server: bool, client: int, data: bytes) -> None:

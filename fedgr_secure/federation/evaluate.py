@@ -38,12 +38,18 @@ class Evaluator:
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     mean_losses: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     participations: dict[int, int] = field(default_factory=dict)
+    releases: dict[int, int] = field(default_factory=dict)
 
     def note(self, client: int, state: Any) -> None:
         """Take note of a client's new state."""
-        if state is not None and self.method.verdict is not None and self.method.mean_losses is not None:
-            self.verdicts[client] = self.method.verdict(state)
+        if state is None or self.method.verdict is None or self.method.mean_losses is None:
+            return
+        verdict = self.method.verdict(state)
+        if verdict is not None:
+            self.verdicts[client] = verdict
             self.mean_losses[client] = self.method.mean_losses(state)
+        if self.method.releases is not None:
+            self.releases[client] = self.method.releases(state)
 
     def test(self, weights: Weights) -> tuple[float, float]:
         """Test accuracy in [0, 1] and mean cross-entropy in nats."""

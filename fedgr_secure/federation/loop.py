@@ -1,10 +1,8 @@
-"""The run loop: prepare, one round after the other, finish. Progress and reports are callbacks on the records."""
+"""The run loop: one round after the other, to the end. Progress and reports are callbacks on the records."""
 
 from __future__ import annotations
 
 import hashlib
-import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,35 +12,19 @@ import numpy as np
 import torch
 
 from fedgr_secure.config import Config, check, data_name, default_folder
-from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
-from fedgr_secure.data.federated import federate
-from fedgr_secure.data.sources import load_source
 from fedgr_secure.data.types import FederatedData, Truth
-from fedgr_secure.data.views import Views
 from fedgr_secure.errors import DivergedError, InputError, require
 from fedgr_secure.federation.checkpoint import Belongs, Checkpoints
-from fedgr_secure.federation.cohort import Cohort, cohort_sizes, draw_cohort, draw_dropouts
-from fedgr_secure.federation.evaluate import Evaluator
-from fedgr_secure.federation.folder import MOST_THREADS, RunFolder, essence
+from fedgr_secure.federation.federation import Federation, load, prepare, set_threads
+from fedgr_secure.federation.folder import RunFolder, essence
 from fedgr_secure.federation.restore import restore
-from fedgr_secure.federation.runner import ClientRunner, DebugRunner, SequentialRunner
-from fedgr_secure.federation.secure import SecureAggregation
-from fedgr_secure.federation.store import ClientStore, DiskStore, MemoryStore, StateFolder
-from fedgr_secure.federation.sums import SecureSums
-from fedgr_secure.federation.view import ViewRecorder
-from fedgr_secure.method.sieve import Mixture
-from fedgr_secure.models import build_model
-from fedgr_secure.randomness import Randomness
 from fedgr_secure.records import (
     ClientRecord,
-    MixtureRecord,
     RoundRecord,
     RoundTiming,
     Summary,
-    finite_or_none,
 )
 from fedgr_secure.registry import METHODS
-from fedgr_secure.training import Workbench
 from fedgr_secure.wire import Weights
 
 OnRound = Callable[[RoundRecord], None]
@@ -65,110 +47,6 @@ class Result:
     weights: Weights
     clients: tuple[ClientRecord, ...]
     folder: Path
-
-
-@dataclass
-class Federation:
-    """Everything that a run holds while it runs."""
-
-    config: Config
-    method: Method
-    data: FederatedData
-    bench: Workbench
-    randomness: Randomness
-    server: ServerHalf
-    runner: ClientRunner
-    store: ClientStore
-    recorder: ViewRecorder
-    evaluator: Evaluator
-    secure: SecureAggregation | None = None
-    mixture: MixtureRecord | None = None
-
-    def round(self, number: int) -> tuple[RoundRecord, RoundTiming]:
-        """One round: draw the cohort, let the server half lead it, keep the clients' states, measure."""
-        started = time.perf_counter()
-        cohort = self._cohort(number)
-        mixture = self.server.round(number, cohort)
-        for client, half in cohort.halves.items():
-            if half.state is not None:
-                self.store.save(client, number, half.state)
-            self.evaluator.note(client, half.state)
-            self.evaluator.participations[client] = self.evaluator.participations.get(client, 0) + 1
-        self.mixture = _mixture_record(mixture) if mixture is not None else self.mixture
-        in_round = time.perf_counter() - started
-        record = self._measure(number, cohort, mixture)
-        seconds = dict(cohort.seconds)
-        seconds["server"] = in_round - sum(seconds.values())
-        seconds["evaluate"] = time.perf_counter() - started - in_round
-        return record, RoundTiming(number, {name: round(value, 6) for name, value in seconds.items()})
-
-    def drawn(self, number: int) -> tuple[int, ...]:
-        """The clients of a round."""
-        federation = self.config.federation
-        return draw_cohort(
-            number,
-            clients=len(self.data.shards),
-            size=min(federation.cohort, len(self.data.shards)),
-            warmup=federation.warmup,
-            randomness=self.randomness,
-        )
-
-    def _cohort(self, number: int) -> Cohort:
-        clients = self.drawn(number)
-        halves = {client: self.method.client(self.context(client), self.store.load(client)) for client in clients}
-        vanishes = draw_dropouts(self.config.dropouts, number, self.randomness)
-        return Cohort(number, halves, self.runner, self.recorder, self.secure, vanishes)
-
-    def context(self, client: int) -> ClientContext:
-        """One client's surroundings."""
-        return ClientContext(self.data.shards[client], self.data.spec.classes, self.config, self.bench, self.randomness)
-
-    def _measure(self, number: int, cohort: Cohort, mixture: Mixture | None) -> RoundRecord:
-        weights, every = self.server.state.weights, self.config.output.memorised_every
-        accuracy, loss = self.evaluator.test(weights)
-        clients = tuple(cohort.halves)
-        if not math.isfinite(loss):
-            raise DivergedError(
-                f"round {number}: the global model's test loss is {loss} after the updates of clients "
-                f"{', '.join(map(str, clients))}; a smaller --lr usually helps"
-            )
-        last = number == self.config.federation.rounds - 1
-        look = last or (every > 0 and number % every == 0)
-        scores = self.evaluator.sieve_scores()
-        return RoundRecord(
-            round=number,
-            stage="warm-up" if number < self.config.federation.warmup else "main",
-            cohort=clients,
-            accuracy=accuracy,
-            test_loss=loss,
-            estimated_noise=self.evaluator.estimated_noise(clients),
-            noise_rate_pearson=scores.pearson,
-            mislabel_accuracy=scores.mislabel_accuracy,
-            mislabel_auc=scores.mislabel_auc,
-            memorised_share=self.evaluator.memorised_share(weights) if look else None,
-            mixture=_mixture_record(mixture) if mixture is not None else None,
-            bytes_up=cohort.bytes_up,
-            bytes_down=cohort.bytes_down,
-            client_updates=cohort.updates,
-            survivors=cohort.survivors if cohort.survivors != clients else None,
-            secure_sum=cohort.secure_sum,
-        )
-
-    def client_records(self) -> tuple[ClientRecord, ...]:
-        """Every client as it stands, for the report."""
-        truth, evaluator = self.evaluator.truth, self.evaluator
-        return tuple(
-            ClientRecord(
-                client=k,
-                samples=len(shard),
-                noise_kind=truth.kind[k],
-                drawn_rate=finite_or_none(truth.drawn_rate[k]),
-                realised_rate=float(truth.realised_rate[k]),
-                estimated_rate=evaluator.verdicts[k].noise_rate if k in evaluator.verdicts else None,
-                participations=evaluator.participations.get(k, 0),
-            )
-            for k, shard in enumerate(self.data.shards)
-        )
 
 
 def run(config: Config, *, on_round: Iterable[OnRound] = ()) -> Result:
@@ -194,7 +72,7 @@ def run(config: Config, *, on_round: Iterable[OnRound] = ()) -> Result:
     with folder.fresh(force=config.output.force):
         folder.write_manifest(
             config,
-            privacy=federation.method.claims(config),
+            privacy=federation.method.claims(config, federation.channel),
             threads=torch.get_num_threads(),
             parameters=sum(int(np.prod(v.shape)) for v in federation.server.state.weights.values()),
             fingerprint=found,
@@ -242,7 +120,7 @@ def complete(config: Config) -> Summary:
         f"out: {folder.path / 'summary.json'} is of (method, data, seed, rounds) {found}, not of {wanted}; "
         "--force replaces the run",
     )
-    _check_data(folder, config, *_load(config))
+    _check_data(folder, config, *load(config))
     return summary
 
 
@@ -297,6 +175,7 @@ def _rounds(federation: Federation, folder: RunFolder, start: int, on_round: tup
         if every and (number + 1) % every == 0:
             belongs = Belongs(run, folder.digest(number + 1))
             checkpoints.write(number + 1, federation.server.state, federation.store, belongs)
+            federation.releases.forget_before(number + 1)
         for callback in on_round:
             callback(record)
 
@@ -314,64 +193,6 @@ def _saying_what_stays(folder: RunFolder) -> Iterator[None]:
             error.add_note(kept)
             raise
         raise InputError("; ".join([str(error), *getattr(error, "__notes__", []), kept])) from error
-
-
-def prepare(config: Config, folder: RunFolder) -> Federation:
-    """Load the data, build the model, and set both halves up; writes nothing."""
-    if config.output.threads is not None or config.model.model in ("cnn", "mlp"):
-        set_threads(config.output.threads or 1)
-    method, randomness = METHODS[config.method], Randomness(config.seed)
-    data, truth = _load(config)
-    model = build_model(config.model, data.spec, seed=randomness.integer("initial weights"))
-    views = Views.for_images(data.spec, config.views)
-    bench = Workbench(model, views, config.training, randomness, _device(config.output.device))
-    states = StateFolder(folder.checkpoints / "clients", method.client_state)
-    return Federation(
-        config=config,
-        method=method,
-        data=data,
-        bench=bench,
-        randomness=randomness,
-        server=method.server(ServerContext(config, bench.weights(), randomness), None),
-        runner=DebugRunner(bench, method.messages) if config.federation.runner == "debug" else SequentialRunner(bench),
-        store=DiskStore(states) if config.federation.store == "disk" else MemoryStore(states),
-        recorder=ViewRecorder(folder.view, config.output.record_view),
-        evaluator=Evaluator(data, truth, bench, method),
-        secure=_secure(config, data, bench, randomness) if config.secure_sum.secagg else None,
-    )
-
-
-def _load(config: Config) -> tuple[FederatedData, Truth]:
-    return federate(load_source(config.data), config, Randomness(config.seed))
-
-
-def set_threads(count: int) -> None:
-    """Set the number of torch threads of this process."""
-    require(1 <= count <= MOST_THREADS, f"threads: {count}, allowed: a whole number from 1 to {MOST_THREADS}")
-    torch.set_num_threads(count)
-
-
-def _secure(config: Config, data: FederatedData, bench: Workbench, randomness: Randomness) -> SecureAggregation:
-    samples = {client: len(shard) for client, shard in enumerate(data.shards)}
-    federation, settings = config.federation, config.secure_sum
-    sums = SecureSums.for_clients(samples, settings, seed=config.seed, threads=torch.get_num_threads())
-    return SecureAggregation.for_run(
-        sums,
-        settings,
-        bench.weights(),
-        bench.trainable(),
-        samples,
-        randomness,
-        sizes=cohort_sizes(clients=len(samples), size=federation.cohort, warmup=federation.warmup),
-    )
-
-
-def _device(name: str) -> str:
-    try:
-        torch.empty(1, device=name).cpu()
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device: {name} cannot be used: {str(error).splitlines()[0]}") from None
-    return name
 
 
 def summarise(federation: Federation, records: list[RoundRecord], timings: list[RoundTiming]) -> Summary:
@@ -397,14 +218,10 @@ def summarise(federation: Federation, records: list[RoundRecord], timings: list[
         bytes_up=sum(record.bytes_up for record in records),
         bytes_down=sum(record.bytes_down for record in records),
         client_updates=sum(record.client_updates for record in records),
-        privacy=federation.method.claims(config),
+        privacy=federation.method.claims(config, federation.channel),
         sums_given_up=_given_up(records) if config.secure_sum.secagg else None,
     )
 
 
 def _given_up(records: list[RoundRecord]) -> int:
     return sum(record.secure_sum is not None and record.secure_sum.aborted is not None for record in records)
-
-
-def _mixture_record(mixture: Mixture) -> MixtureRecord:
-    return MixtureRecord(mixture.means, mixture.variances, mixture.weights, mixture.note)

@@ -15,7 +15,7 @@ from fedgr_secure.federation.store import StateFolder
 from fedgr_secure.records import RoundRecord
 
 if TYPE_CHECKING:
-    from fedgr_secure.federation.loop import Federation
+    from fedgr_secure.federation.federation import Federation
 
 
 def restore(federation: Federation, folder: RunFolder) -> int:

@@ -161,7 +161,7 @@ def parameters_of(layout: Layout, settings: SecureSumConfig) -> Parameters:
     Raises:
         ConfigurationError: none will do.
     """
-    return Parameters.for_cohort(layout, corrupt=settings.corrupt, dropout=settings.expected_dropout)
+    return Parameters.for_cohort(layout, colluders=settings.colluders, dropout=settings.expected_dropout)
 
 
 @contextmanager

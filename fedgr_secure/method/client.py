@@ -19,7 +19,7 @@ from fedgr_secure.method.sieve import MixtureSettings, Verdict, fit_mixture, jud
 from fedgr_secure.method.teacher import MovingAverage, revise
 from fedgr_secure.training import Prediction, TrainingTask
 from fedgr_secure.wire import Weights
-from privacy.channels.plain import LARGEST_LOSS, PlainProxies
+from privacy.channels.channel import Losses, Memory, Upload
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class FedGRState:
         participations: how many rounds it took part in.
         observed: how many losses each running mean holds.
         mean_losses: float64 (n_k,), the running means in nats.
+        releases: how many releases of its losses it was charged for.
+        released: int64, the sum of what it has released of each sample (`Memory.total`); empty without.
         q: float64 (n_k,), the newest P(clean); 1 before the first verdict.
         noise_rate: the newest r_k; 0 before the first verdict.
         pseudo_labels: int64 (n_k,), `NO_LABEL` where there is none.
@@ -39,6 +41,8 @@ class FedGRState:
     participations: int
     observed: int
     mean_losses: NDArray[np.float64]
+    releases: int
+    released: NDArray[np.int64]
     q: NDArray[np.float64]
     noise_rate: float
     pseudo_labels: NDArray[np.int64]
@@ -48,25 +52,33 @@ class FedGRState:
 def first_state(samples: int) -> FedGRState:
     """The state of a client that has never taken part: every label counts as clean."""
     return FedGRState(
-        0, 0, np.zeros(samples), np.ones(samples), 0.0, np.full(samples, NO_LABEL, dtype=np.int64), teacher={}
+        participations=0,
+        observed=0,
+        mean_losses=np.zeros(samples),
+        releases=0,
+        released=Memory.fresh().total,
+        q=np.ones(samples),
+        noise_rate=0.0,
+        pseudo_labels=np.full(samples, NO_LABEL, dtype=np.int64),
+        teacher={},
     )
 
 
 class FedGRClient:
     """One client in one round. `state` is what it keeps; the server only ever sees the returned messages."""
 
-    def __init__(self, context: ClientContext, state: FedGRState | None, channel: PlainProxies) -> None:
+    def __init__(self, context: ClientContext, state: FedGRState | None) -> None:
         self.state = state or first_state(len(context.shard))
         self._context = context
         self._config = context.config.fedgr
-        self._channel = channel
         self._global: Weights | None = None
+        self._newest: NDArray[np.float64] = np.zeros(0)
 
     def answer(self, message: Observe | Revise) -> Proxies | TrainingTask:
         """The reply to one message, or a local training that ends in the reply."""
         if isinstance(message, Observe):
             self._observe(message.weights)
-            return Proxies(message.round, self._channel.encode(self.state.mean_losses))
+            return Proxies(message.round, self._release(message.round))
         if message.weights is not None:
             self._observe(message.weights)
         return self._revise(message)
@@ -74,18 +86,29 @@ class FedGRClient:
     def _observe(self, weights: Weights) -> None:
         """Step 1: losses of all own samples under the global model, folded into the running means."""
         self._global = weights
-        shard = self._context.shard
-        self._fold(self._context.bench.predict(weights, shard.images()))
+        self._newest = self._fold(self._context.bench.predict(weights, self._context.shard.images()))
         self.state = replace(self.state, participations=self.state.participations + 1)
 
-    def _fold(self, prediction: Prediction) -> None:
-        cap = self._config.loss_cap
-        losses = cap_losses(
-            prediction.losses(self._context.shard.labels),
-            LARGEST_LOSS if cap is None else cap * float(np.log(self._context.classes)),
+    def _release(self, round: int) -> Upload:
+        """The channel's upload; what it remembers of it is kept."""
+        context = self._context
+        losses = Losses(self._newest, self.state.mean_losses)
+        memory = Memory(self.state.releases, self.state.released)
+        upload, memory = context.releases.once(
+            context.shard.client, round, lambda: context.channel.encode(losses, memory, context.noise(round))
         )
+        self.state = replace(self.state, releases=memory.releases, released=memory.total)
+        return upload
+
+    def _fold(self, prediction: Prediction) -> NDArray[np.float64]:
+        """Fold new losses into the running means; the losses, as far as the channel lets them count."""
+        cap, largest = self._config.loss_cap, self._context.channel.largest
+        if cap is not None:
+            largest = min(largest, cap * float(np.log(self._context.classes)))
+        losses = cap_losses(prediction.losses(self._context.shard.labels), largest)
         mean = running_mean(self.state.mean_losses, self.state.observed, losses)
         self.state = replace(self.state, mean_losses=mean, observed=self.state.observed + 1)
+        return losses
 
     def _revise(self, message: Revise) -> TrainingTask:
         """Steps 2 (client side) to 5: verdict, refined targets, revised teacher, and the training they feed."""
@@ -199,6 +222,6 @@ class FedGRClient:
         )
 
 
-def verdict_of(state: FedGRState) -> Verdict:
-    """The client's newest verdict, for the evaluator."""
-    return Verdict(state.q, state.noise_rate)
+def verdict_of(state: FedGRState) -> Verdict | None:
+    """The client's newest verdict, for the evaluator; None while it has never answered."""
+    return Verdict(state.q, state.noise_rate) if state.observed else None

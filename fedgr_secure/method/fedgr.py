@@ -10,20 +10,20 @@ from fedgr_secure.method.client import FedGRClient, FedGRState, verdict_of
 from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.server import FedGRServer, FedGRServerState
 from fedgr_secure.method.stored import check_client, check_server
-from privacy.channels.plain import PlainProxies
+from privacy.channels.channel import Channel
 from privacy.claims import PrivacyClaim
 
 
 def _client(context: ClientContext, state: FedGRState | None) -> FedGRClient:
-    return FedGRClient(context, state, PlainProxies())
+    return FedGRClient(context, state)
 
 
 def _server(context: ServerContext, state: FedGRServerState | None) -> FedGRServer:
-    return FedGRServer(context, state, PlainProxies())
+    return FedGRServer(context, state)
 
 
-def _claims(config: Config) -> tuple[PrivacyClaim, ...]:
-    proxies = PlainProxies().claims() if config.fedgr.sieve else ()
+def _claims(config: Config, channel: Channel) -> tuple[PrivacyClaim, ...]:
+    proxies = channel.claims() if config.fedgr.sieve else ()
     return (*proxies, weights_claim(config))
 
 
@@ -37,6 +37,7 @@ FEDGR = Method(
     server_state=FedGRServerState,
     claims=_claims,
     verdict=verdict_of,
+    releases=lambda state: state.releases,
     mean_losses=lambda state: state.mean_losses,
     check_client=check_client,
     check_server=check_server,

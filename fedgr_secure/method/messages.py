@@ -21,7 +21,10 @@ class Observe:
 
 @dataclass(frozen=True)
 class Proxies:
-    """Client to server: the loss proxies, as the channel encoded them."""
+    """Client to server: the loss proxies, as the channel encoded them.
+
+    Where the channel's uploads travel under a secure sum, this message stays on the client's side of it.
+    """
 
     round: int
     upload: dict[str, NDArray[Any]]

@@ -80,6 +80,11 @@ class Verdict:
     noise_rate: float
 
 
+def nothing_known() -> Mixture:
+    """Before the first fit: every sample counts as clean."""
+    return Mixture((0.0, 0.0), (1.0, 1.0), (1.0, 0.0), all_clean=True, note="all clean: no mixture yet")
+
+
 def judge(mixture: Mixture, proxies: Vector) -> Verdict:
     """q and r_k of one client from the mixture's parameters and the client's own proxies."""
     q = mixture.clean_probability(proxies)

@@ -13,7 +13,7 @@ from fedgr_secure.context import ClientContext
 from fedgr_secure.errors import require
 from fedgr_secure.method.client import FedGRState
 from fedgr_secure.method.refine import NO_LABEL
-from fedgr_secure.method.server import FedGRServerState
+from fedgr_secure.method.server import FedGRServerState, recalled
 
 
 def check_client(state: FedGRState, context: ClientContext) -> None:
@@ -25,11 +25,16 @@ def check_client(state: FedGRState, context: ClientContext) -> None:
     """
     samples, classes = len(context.shard), context.classes
     require(
-        1 <= state.participations <= state.observed,
-        f"participations: {state.participations} with {state.observed} observed, allowed: from 1 to observed",
+        0 <= state.participations <= state.observed,
+        f"participations: {state.participations} with {state.observed} observed, allowed: from 0 to observed",
     )
     require(0 <= state.noise_rate <= 1, f"noise_rate: {state.noise_rate}, allowed: from 0 to 1")
     _check_vector("mean_losses", state.mean_losses, samples, np.float64)
+    require(
+        0 <= state.releases <= state.participations,
+        f"releases: {state.releases}, allowed: from 0 to participations = {state.participations}",
+    )
+    _check_vector("released", state.released, len(state.released) and samples, np.int64)
     _check_vector("q", state.q, samples, np.float64, (0, 1))
     _check_vector("pseudo_labels", state.pseudo_labels, samples, np.int64, (NO_LABEL, classes - 1))
     if state.teacher:
@@ -42,7 +47,16 @@ def check_server(state: FedGRServerState, samples: Sequence[int]) -> None:
     Raises:
         InputError: naming the client and what is allowed.
     """
+    if state.window:
+        bins = np.size(state.window.get("counts", ()))
+        recalled(tuple(range(bins + 1)), state.window)
     known = {str(client): size for client, size in enumerate(samples)}
+    for client, count in state.asked.items():
+        require(client in known, f"asked: client {client!r}, allowed: 0 to {len(samples) - 1}")
+        require(
+            count.shape == () and count.dtype == np.int64 and int(count) >= 0,
+            f"asked: client {client}: {count.dtype}{list(count.shape)}, allowed: a whole number from 0",
+        )
     for client, row in state.newest.items():
         require(client in known, f"newest: client {client!r}, allowed: 0 to {len(samples) - 1}")
         _check_vector(f"newest: client {client}", row, known[client], np.float32)

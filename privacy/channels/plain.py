@@ -2,60 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.channels.channel import Losses, Memory, Rows, Upload, UploadError, describe
 from privacy.claims import PrivacyClaim, no_privacy
-
-Upload = dict[str, NDArray[Any]]
+from privacy.mechanisms import NoiseSource
 
 LARGEST_LOSS = 100.0
 """nats; about the cross-entropy of the smallest float32 probability, so a bound that finite losses never reach"""
-
-
-class UploadError(ValueError):
-    """An upload that no client of this channel sends; the message names the client."""
-
-
-@dataclass(frozen=True)
-class ProxySample:
-    """What the server may fit its mixture to.
-
-    Attributes:
-        values: float64 (m,), the pooled proxies in nats.
-    """
-
-    values: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class PlainProxies:
     """Running-mean losses without protection.
 
-    A channel is a value with a client side (`encode`), a server side (`rows`, `pool`) and a claim (`claims`).
-
     Attributes:
         largest: nats; a client sends no loss above this, and the server takes none.
-
-    >>> channel = PlainProxies()
-    >>> upload = channel.encode(np.array([0.5, 2.0]))
-    >>> channel.pool({3: upload}).values
-    array([0.5, 2. ])
     """
 
     largest: float = LARGEST_LOSS
     name: ClassVar[str] = "plain"
+    summed: ClassVar[bool] = False
 
-    def encode(self, proxies: NDArray[np.float64]) -> Upload:
-        """Client side: proxies in nats, float64 (n,) -> the upload, float32 (n,)."""
-        return {"proxies": proxies.astype(np.float32)}
+    def due(self, round: int) -> bool:
+        """In every round."""
+        return True
 
-    def rows(self, client: int, upload: Upload) -> NDArray[np.float64]:
-        """Server side: one client's per-sample proxies, float64 (n,).
+    def spent(self, releases: int) -> None:
+        """No epsilon describes it."""
+
+    def encode(self, losses: Losses, memory: Memory, noise: NoiseSource) -> tuple[Upload, Memory]:
+        """Client side: the running means in nats, float32 (n,)."""
+        return {"proxies": losses.mean.astype(np.float32)}, memory
+
+    def rows(self, client: int, upload: Upload) -> Rows:
+        """Server side: one client's per-sample proxies.
 
         Raises:
             UploadError: the upload holds anything but one float32 vector of losses from 0 to `largest`.
@@ -68,17 +52,13 @@ class PlainProxies:
             or proxies.ndim != 1
             or not len(proxies)
         ):
-            shapes = {key: f"{value.dtype}{list(value.shape)}" for key, value in upload.items()}
-            raise UploadError(f"client {client}: upload {shapes}, allowed: one float32 vector named proxies, not empty")
+            raise UploadError(
+                f"client {client}: upload {describe(upload)}, allowed: one float32 vector named proxies, not empty"
+            )
         outside = ~((proxies >= 0) & (proxies <= np.float32(self.largest)))
         if outside.any():
             raise UploadError(f"client {client}: proxy {proxies[outside][0]} nats, allowed: from 0 to {self.largest:g}")
-        return proxies.astype(np.float64)
-
-    def pool(self, uploads: Mapping[int, Upload]) -> ProxySample:
-        """Server side: the uploads of several clients as one sample, in the order of the client numbers."""
-        rows = [self.rows(client, uploads[client]) for client in sorted(uploads)]
-        return ProxySample(np.concatenate(rows) if rows else np.empty(0))
+        return Rows(proxies.astype(np.float64))
 
     def claims(self) -> tuple[PrivacyClaim, ...]:
         """What this channel promises: nothing."""

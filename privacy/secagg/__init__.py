@@ -28,7 +28,7 @@ from privacy.secagg.errors import AbortError, ConfigurationError, MessageError, 
 from privacy.secagg.groups import Group, Layout, Total
 from privacy.secagg.keys import Enrolment, Identity
 from privacy.secagg.local import Contribution, PhaseCost, Wire
-from privacy.secagg.parameters import Parameters, Policy, sum_context
+from privacy.secagg.parameters import Parameters, Policy, default_colluders, sum_context
 from privacy.secagg.server import SecureSumServer
 
 __all__ = [
@@ -53,5 +53,6 @@ __all__ = [
     "SystemEntropy",
     "Total",
     "Wire",
+    "default_colluders",
     "sum_context",
 ]

@@ -46,7 +46,7 @@ class Degree:
 def find_degree(
     clients: int,
     *,
-    corrupt: float,
+    corrupt: float | Fraction,
     dropout: float,
     sigma: int = 40,
     eta: int = 30,
@@ -109,7 +109,7 @@ def find_degree(
     )
 
 
-def complete_threshold(clients: int, *, corrupt: float, server: Server) -> int:
+def complete_threshold(clients: int, *, corrupt: float | Fraction, server: Server) -> int:
     """The threshold where everybody is everybody's neighbour: `t` of `clients` shares, one of them the client's own.
 
     Bonawitz et al. 2017, section 6: more than half against a curious server, and 2 t > n + corrupt against any other.
@@ -248,7 +248,7 @@ def _draw_up_to(largest: int, words: Iterator[int]) -> int:
     return next(number for word in words if (number := word & mask) <= largest)
 
 
-def _part(clients: int, name: str, fraction: float) -> int:
+def _part(clients: int, name: str, fraction: float | Fraction) -> int:
     """The fraction of the clients in whole clients, rounded down as the decimal number it was written as."""
     _require_whole("clients", clients, 2)
     if not 0 <= fraction < 1:

@@ -151,7 +151,7 @@ def derive(secret: bytes, context: bytes, purpose: str, ends: tuple[End, ...], s
 
 @dataclass(frozen=True, repr=False)
 class Channel:
-    """The keys between this client and one peer: each seals or confirms one message in its life."""
+    """The keys between this client and one peer: each seals one message in its life, or confirms several statements."""
 
     context: bytes
     own: int

@@ -67,7 +67,10 @@ class Parameters:
 
     @property
     def honest(self) -> int:
-        """The fewest honest clients whose sum a server can open, whatever it does (docs/secure_sums.md)."""
+        """The fewest honest clients whose sum a server can open, whatever it does (docs/secure_sums.md).
+
+        It holds for parameters against an active server, while no more clients collude than they were made for.
+        """
         return self.neighbours + 1 - self.threshold + (1 if self.complete else 2)
 
     def holders(self, member: int, neighbours: Iterable[int]) -> list[int]:
@@ -79,7 +82,7 @@ class Parameters:
         cls,
         layout: Layout,
         *,
-        corrupt: float = 0.1,
+        colluders: int | None = None,
         dropout: float = 0.1,
         sigma: int = 40,
         eta: int = 30,
@@ -90,7 +93,9 @@ class Parameters:
 
         Args:
             layout: what is summed, and the most clients.
-            corrupt: share of clients that may collude with the server.
+            colluders: how many clients of this sum may collude with the server; default `default_colluders`. Who
+                chooses the cohort can choose all of its colluders into it, so this is their number among everybody
+                enrolled where the server chooses.
             dropout: share of clients that may vanish.
             sigma: -log2 of the chance that a client is exposed.
             eta: -log2 of the chance that the sum fails although no more than `dropout` vanish.
@@ -103,11 +108,14 @@ class Parameters:
             ConfigurationError: no degree meets the conditions.
         """
         n = layout.clients
-        _require(0 <= corrupt < 1, f"corrupt: {corrupt}, allowed: a fraction of the clients from 0 up to but not 1")
-        corrupted = math.floor(n * Fraction(str(corrupt)))  # 0.29 of 100 is 29, which binary fractions make 28
-        fewest = min(n, corrupted + 2) if survivors is None else survivors
+        _require(n >= 2, f"clients: {n}, allowed: from 2 (the sum of one is its value)")
+        corrupted = default_colluders(n) if colluders is None else colluders
+        _require_whole("colluders", corrupted)
+        _require(0 <= corrupted <= n - 2, f"colluders: {corrupted} of {n} clients, allowed: from 0 to {n - 2}")
+        fewest = corrupted + 2 if survivors is None else survivors
         if n <= COMPLETE_UP_TO:
-            return cls._complete(layout, corrupt, dropout, server, fewest)
+            return cls._complete(layout, corrupted, dropout, server, fewest)
+        corrupt = Fraction(corrupted, n)
         absent = max(1, n // 500)
         choices = (absent + 1) * n.bit_length() + 1  # orders of those who reveal, for every client that is told last
         least = max(fewest, n - math.floor(n * Fraction(str(dropout))))
@@ -115,14 +123,14 @@ class Parameters:
             n, corrupt=corrupt, dropout=dropout, sigma=sigma + choices, eta=eta, server="active", least=least
         )
         if degree.neighbours >= n - 1:
-            return cls._complete(layout, corrupt, dropout, server, fewest)
+            return cls._complete(layout, corrupted, dropout, server, fewest)
         return cls(layout, degree.neighbours, degree.threshold, absent, least)
 
     @classmethod
-    def _complete(cls, layout: Layout, corrupt: float, dropout: float, server: Server, fewest: int) -> Parameters:
+    def _complete(cls, layout: Layout, colluders: int, dropout: float, server: Server, fewest: int) -> Parameters:
         """Everybody is everybody's neighbour."""
         n = layout.clients
-        threshold = complete_threshold(n, corrupt=corrupt, server=server)
+        threshold = complete_threshold(n, corrupt=Fraction(colluders, n), server=server)
         stay, needed = n - math.floor(n * Fraction(str(dropout))), max(fewest, threshold)
         _require(stay >= needed, f"dropout: {dropout} leaves {stay} of {n} clients, allowed: {needed} or more stay")
         return cls(layout, n - 1, threshold, survivors=needed)
@@ -187,6 +195,15 @@ class Policy:
             parameters.absent <= self.absent,
             f"absent: {parameters.absent}, allowed by this client: up to {self.absent}",
         )
+
+
+def default_colluders(clients: int) -> int:
+    """A tenth of the clients, but one at least where that leaves two honest ones.
+
+    >>> [default_colluders(clients) for clients in (2, 3, 10, 19, 100)]
+    [0, 1, 1, 1, 10]
+    """
+    return min(max(clients // 10, 1), clients - 2)
 
 
 def sum_context(session: bytes, round: int, purpose: str, parameters: Parameters, model: bytes) -> bytes:

@@ -8,8 +8,8 @@ import pytest
 from attacks.inversion import single_losses
 from attacks.view import open_view, proxy_series
 from fedgr_secure.errors import InputError
+from fedgr_secure.federation.federation import prepare
 from fedgr_secure.federation.folder import RunFolder
-from fedgr_secure.federation.loop import prepare
 from fedgr_secure.method.messages import Observe, Proxies
 from fedgr_secure.method.server import FedGRServer
 from fedgr_secure.wire import to_bytes
@@ -79,4 +79,4 @@ def test_the_server_half_holds_nothing_of_the_clients_but_their_messages(run, ti
     federation = prepare(tiny(**SETTINGS), RunFolder(run.folder))
     assert isinstance(federation.server, FedGRServer)
     reachable = [type(value).__name__ for value in vars(federation.server).values()]
-    assert sorted(reachable) == ["FedGRConfig", "FedGRServerState", "PlainProxies", "Randomness"]
+    assert sorted(reachable) == ["FedGRConfig", "FedGRServerState", "PlainProxies", "Randomness", "float"]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedgr_secure.errors import DivergedError
+from fedgr_secure.federation.federation import prepare
 from fedgr_secure.federation.folder import RunFolder
-from fedgr_secure.federation.loop import prepare
 from fedgr_secure.federation.runner import DebugRunner, SequentialRunner
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.method.messages import Observe, Revise

@@ -36,7 +36,7 @@ class Bench:
         self.bench = self.context.bench
         # far from initial, so that predictions are confident and losses differ
         self.weights = tiny.shifted(self.bench.weights(), 1.0)
-        self.half = FedGRClient(self.context, state, PlainProxies())
+        self.half = FedGRClient(self.context, state)
         self.seen = []
         self.bench.model.register_forward_pre_hook(lambda module, inputs: self.seen.append(inputs[0].clone()))
 
@@ -86,7 +86,7 @@ def test_later_observations_are_folded_into_the_mean():
     subject = Bench()
     subject.observe(0)
     first, subject.weights = losses(subject), tiny.shifted(subject.weights, 1.0)
-    again = FedGRClient(subject.context, subject.half.state, PlainProxies())
+    again = FedGRClient(subject.context, subject.half.state)
     again.answer(Observe(1, subject.weights))
     np.testing.assert_allclose(again.state.mean_losses, (first + losses(subject)) / 2, rtol=1e-4, atol=1e-5)
     assert (again.state.participations, again.state.observed) == (2, 2)
@@ -233,7 +233,7 @@ def test_the_client_decides_as_the_server_does():
     mixture = Mixture((0.5, 3.0), (0.2, 1.5), (0.6, 0.4))
     client, server = Bench(decide_at="client"), Bench(decide_at="server")
     upload = server.observe(WARMUP).upload
-    verdict = judge(mixture, PlainProxies().rows(0, upload))
+    verdict = judge(mixture, PlainProxies().rows(0, upload).values)
     decided = server.revise(WARMUP, q=verdict.q, noise_rate=verdict.noise_rate)
     own = client.task(mixture=mixture)
     # float32 keeps 24 bits: relative 6e-8 of a loss below 20, times a slope of log q of at most 100 nats per nat

@@ -53,8 +53,8 @@ POOLED = np.concatenate([COHORT[client] for client in (2, 5, 7)]).astype(np.floa
 
 
 def server(state=None, seed=0, **fedgr):
-    context = ServerContext(Config(seed=seed, fedgr=FedGRConfig(**fedgr)), START, Randomness(seed))
-    return FedGRServer(context, state, PlainProxies())
+    context = ServerContext(Config(seed=seed, fedgr=FedGRConfig(**fedgr)), START, Randomness(seed), PlainProxies())
+    return FedGRServer(context, state)
 
 
 def scikit(values, round, seed=0):
@@ -148,7 +148,7 @@ def test_all_seen_pools_the_newest_upload_of_everyone():
 
 
 def test_all_seen_continues_from_a_stored_state():
-    stored = FedGRServerState(START, {"5": COHORT[5], "2": losses(9, 50, 50)})
+    stored = FedGRServerState(START, {"5": COHORT[5], "2": losses(9, 50, 50)}, None, {}, {})
     mixture = server(stored, mixture_data="all_seen").round(1, FakeCohort({2: COHORT[2], 7: COHORT[7]}))
     np.testing.assert_allclose(mixture.means, scikit(POOLED, 1)[0], rtol=1e-9)
 
@@ -207,5 +207,6 @@ def test_a_diverged_client_leaves_the_state_as_it_was(monkeypatch):
 
 
 def test_the_claims_follow_what_is_uploaded():
-    assert [claim.subject for claim in FEDGR.claims(Config())] == ["loss proxies", "model weights"]
-    assert [claim.subject for claim in FEDGR.claims(Config(fedgr=FedGRConfig(sieve=False)))] == ["model weights"]
+    channel, without = PlainProxies(), Config(fedgr=FedGRConfig(sieve=False))
+    assert [claim.subject for claim in FEDGR.claims(Config(), channel)] == ["loss proxies", "model weights"]
+    assert [claim.subject for claim in FEDGR.claims(without, channel)] == ["model weights"]

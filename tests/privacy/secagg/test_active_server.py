@@ -151,7 +151,7 @@ def test_a_tag_of_who_is_no_surviving_neighbour_ends_the_client():
 @pytest.mark.parametrize("introduced", [range(12), range(50), range(89)], ids=["12 of 100", "50 of 100", "89 of 100"])
 def test_a_server_that_introduces_a_part_of_the_ring_learns_no_nonce_and_no_share(introduced):
     """Its ten colluders and two honest clients, or one half of two: k and t promise nothing there."""
-    parameters = Parameters.for_cohort(Layout((Group("w", 3, 1.0),), 100, 10), corrupt=0.1, dropout=0.1)
+    parameters = Parameters.for_cohort(Layout((Group("w", 3, 1.0),), 100, 10), colluders=10, dropout=0.1)
     assert not parameters.complete and parameters.survivors == 90
     cohort = Cohort(parameters)
     adverts = {n: Advert.read(cohort.clients[n].advertise()[ENVELOPE:]) for n in introduced}

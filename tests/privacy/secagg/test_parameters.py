@@ -83,24 +83,27 @@ def test_bytes_of_something_else_are_no_parameters():
 
 
 @pytest.mark.parametrize(
-    ("clients", "corrupt", "survivors"),
+    ("clients", "colluders", "survivors"),
     [
-        (50, 0.58, 40),  # 0.58 of 50 are 29: 2 t > 50 + 29
-        (100, 0.1, 95),  # on the ring all but the 5 that may vanish
-        (100, 0.0, 95),
-        (10, 0.1, 6),  # at least t = 6: 2 t > 10 + 1
-        (2, 0.1, 2),
+        (50, 29, 40),  # 2 t > 50 + 29
+        (100, 10, 95),  # on the ring all but the 5 that may vanish
+        (100, 0, 95),
+        (10, 1, 6),  # at least t = 6: 2 t > 10 + 1
+        (10, None, 6),
+        (9, None, 6),  # one may collude, though a tenth of 9 is none: 2 t > 9 + 1
+        (10, 8, 10),
+        (2, None, 2),
     ],
 )
-def test_a_sum_of_survivors_holds_two_honest_clients(clients, corrupt, survivors):
+def test_a_sum_of_survivors_holds_two_honest_clients(clients, colluders, survivors):
     layout = Layout((Group("w", 1, 1.0),), clients, 10)
-    assert Parameters.for_cohort(layout, corrupt=corrupt, dropout=0.05).survivors == survivors
+    assert Parameters.for_cohort(layout, colluders=colluders, dropout=0.05).survivors == survivors
 
 
 def test_the_ring_is_sized_for_every_colluder_on_the_smallest_roster(monkeypatch):
     asked, find = [], parameters_module.find_degree
     monkeypatch.setattr(parameters_module, "find_degree", lambda n, **given: asked.append(given) or find(n, **given))
-    large = Parameters.for_cohort(Layout((Group("w", 1, 1.0),), 1000, 10), corrupt=0.1, dropout=0.1)
+    large = Parameters.for_cohort(Layout((Group("w", 1, 1.0),), 1000, 10), colluders=100, dropout=0.1)
     assert asked[0]["least"] == large.survivors == 900
     # 100 colluders among 900 are more of a client's neighbours than among 1000, where k = 188 and t = 139 would do
     assert (large.neighbours, large.threshold) == (196, 147)
@@ -108,7 +111,7 @@ def test_the_ring_is_sized_for_every_colluder_on_the_smallest_roster(monkeypatch
 
 def test_a_small_cohort_is_complete_and_a_large_one_sparse():
     assert Parameters.for_cohort(layout_of(60)).complete
-    large = Parameters.for_cohort(Layout((Group("w", 1, 1.0),), 200, 10), corrupt=0.05, dropout=0.05)
+    large = Parameters.for_cohort(Layout((Group("w", 1, 1.0),), 200, 10), colluders=10, dropout=0.05)
     assert not large.complete
     assert large.neighbours < 199 and large.absent == 1
     assert 2 * large.threshold > large.neighbours
@@ -121,7 +124,7 @@ def test_the_servers_choice_between_ring_orders_is_paid_for(monkeypatch):
     """
     asked, find = [], parameters_module.find_degree
     monkeypatch.setattr(parameters_module, "find_degree", lambda n, **given: asked.append(given) or find(n, **given))
-    Parameters.for_cohort(Layout((Group("w", 1, 1.0),), 200, 10), corrupt=0.05, dropout=0.05)
+    Parameters.for_cohort(Layout((Group("w", 1, 1.0),), 200, 10), colluders=10, dropout=0.05)
     assert asked[0]["sigma"] == 40 + 9 + 8
 
 
@@ -129,15 +132,15 @@ def test_the_servers_choice_between_ring_orders_is_paid_for(monkeypatch):
 def test_a_sparse_threshold_is_always_more_than_half(server):
     """Against a curious server 11 of 22 would do (Bell et al. 2020), but then two camps can open both secrets."""
     layout = Layout((Group("w", 1, 1.0),), 100, 10)
-    parameters = Parameters.for_cohort(layout, corrupt=0.1, dropout=0.1, server=server)
+    parameters = Parameters.for_cohort(layout, colluders=10, dropout=0.1, server=server)
     assert parameters.neighbours < 99
     assert 2 * parameters.threshold > parameters.neighbours
 
 
-@pytest.mark.parametrize("corrupt", [-0.1, 1, 1.5, float("nan")])
-def test_other_parts_of_corrupt_clients_are_refused(corrupt):
-    with pytest.raises(ConfigurationError, match=f"corrupt: {corrupt}, allowed: a fraction"):
-        Parameters.for_cohort(layout_of(10), corrupt=corrupt)
+@pytest.mark.parametrize(("colluders", "message"), [(-1, " of 10"), (9, " of 10"), (10, " of 10"), (0.1, ", allowed")])
+def test_a_sum_without_two_honest_clients_is_refused(colluders, message):
+    with pytest.raises(ConfigurationError, match=f"colluders: {colluders}{message}"):
+        Parameters.for_cohort(layout_of(10), colluders=colluders)
 
 
 # Policies
