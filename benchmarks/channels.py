@@ -37,7 +37,9 @@ def main() -> None:
     options = tyro.cli(Channels, description=__doc__)
     name = "digits" if options.path is None else "mnist"
     changes = {"secagg": True, **({} if options.path is None else {"path": options.path})}
-    title = "Digits, channels of the loss proxies" if options.path is None else "MNIST IID, channels of the loss proxies"
+    title = (
+        "Digits, channels of the loss proxies" if options.path is None else "MNIST IID, channels of the loss proxies"
+    )
     run_table(title, override(presets.load(name), changes), _variants(options), options)
 
 
