@@ -87,7 +87,8 @@ def fit_evidence(evidence: Evidence, *, seed: int, variances: Variances = "auto"
     starts = list(_starts(*evidence.outline(), seed))
     space = _space(evidence, family)
     one = _climb(starts[0], _one(space), evidence)
-    two = min((_climb(start, space, evidence) for start in starts), key=lambda found: found.objective)
+    begun = sorted((_climb(start, space, evidence, steps=12) for start in starts), key=lambda found: found.objective)
+    two = min((_climb(found.point, space, evidence) for found in begun[:2]), key=lambda found: found.objective)
     if _criterion(one, _one(space), evidence) <= _criterion(two, space, evidence) + _MARGIN:
         mean, variance = _parameters(one.point)[:2, 0]
         return _all_clean(mean, variance, "one mode: a single Gaussian explains the losses as well (AIC)")
@@ -144,8 +145,8 @@ def _slopes(point: Vector, evidence: Evidence) -> tuple[float, Vector]:
     return log_likelihood, np.array([mean.sum(), mean[1], variance.sum(), variance[1], odds])
 
 
-def _climb(start: Vector, space: _Space, evidence: Evidence) -> _Optimum:
-    """The top of the posterior density above a start."""
+def _climb(start: Vector, space: _Space, evidence: Evidence, steps: int = 300) -> _Optimum:
+    """The top of the posterior density above a start, or how far some steps lead."""
 
     def objective(point: Vector) -> tuple[float, Vector]:
         log_likelihood, slopes = _slopes(point, evidence)
@@ -158,7 +159,7 @@ def _climb(start: Vector, space: _Space, evidence: Evidence) -> _Optimum:
         jac=True,
         method="L-BFGS-B",
         bounds=list(zip(space.low, space.high, strict=True)),
-        options={"maxiter": 300, "ftol": 1e-10, "gtol": 1e-6},
+        options={"maxiter": steps, "ftol": 1e-10, "gtol": 1e-6},
     )
     return _Optimum(found.x, float(found.fun))
 
