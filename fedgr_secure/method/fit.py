@@ -17,7 +17,6 @@ Variances = Literal["free", "tied", "auto"]
 _FLOOR = MixtureSettings().reg_covar
 _FEWEST = 4
 _TINY = 1e-9
-_MARGIN = 0.05  # nats: evidence that says next to nothing is of one mode
 _LARGEST_ODDS = float(np.log(99))  # less than a hundredth of the losses is no mode of its own
 
 
@@ -89,7 +88,7 @@ def fit_evidence(evidence: Evidence, *, seed: int, variances: Variances = "auto"
     one = _climb(starts[0], _one(space), evidence)
     begun = sorted((_climb(start, space, evidence, steps=12) for start in starts), key=lambda found: found.objective)
     two = min((_climb(found.point, space, evidence) for found in begun[:2]), key=lambda found: found.objective)
-    if _criterion(one, _one(space), evidence) <= _criterion(two, space, evidence) + _MARGIN:
+    if _criterion(one, _one(space), evidence) <= _criterion(two, space, evidence):
         mean, variance = _parameters(one.point)[:2, 0]
         return _all_clean(mean, variance, "one mode: a single Gaussian explains the losses as well (AIC)")
     means, spreads, weights = ((float(a), float(b)) for a, b in _parameters(two.point))
