@@ -35,12 +35,11 @@ class Channels(Options):
 def main() -> None:
     """Run the table."""
     options = tyro.cli(Channels, description=__doc__)
-    name = "digits" if options.path is None else "mnist"
-    changes = {"secagg": True, **({} if options.path is None else {"path": options.path})}
-    title = (
-        "Digits, channels of the loss proxies" if options.path is None else "MNIST IID, channels of the loss proxies"
-    )
-    run_table(title, override(presets.load(name), changes), _variants(options), options)
+    if options.path is None:
+        base, data = presets.load("digits"), "Digits"
+    else:
+        base, data = override(presets.load("mnist"), {"path": options.path}), "MNIST IID"
+    run_table(f"{data}, channels of the loss proxies", override(base, {"secagg": True}), _variants(options), options)
 
 
 def _variants(options: Channels) -> dict[str, dict[str, Any]]:

@@ -25,8 +25,8 @@ def check_client(state: FedGRState, context: ClientContext) -> None:
     """
     samples, classes = len(context.shard), context.classes
     require(
-        0 <= state.participations <= state.observed,
-        f"participations: {state.participations} with {state.observed} observed, allowed: from 0 to observed",
+        0 <= state.participations <= state.observed and (state.participations > 0 or state.observed == 0),
+        f"participations: {state.participations} with {state.observed} observed, allowed: from 1 to observed, or none",
     )
     require(0 <= state.noise_rate <= 1, f"noise_rate: {state.noise_rate}, allowed: from 0 to 1")
     _check_vector("mean_losses", state.mean_losses, samples, np.float64)

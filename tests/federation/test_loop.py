@@ -8,9 +8,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedgr_secure.errors import DivergedError, InputError
-from fedgr_secure.federation import loop
+from fedgr_secure.federation import federation, loop
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.registry import METHODS
+from privacy.channels.plain import PlainProxies
 from privacy.claims import plain_weights
 
 VARIANTS = {
@@ -106,7 +107,7 @@ def test_the_manifest_says_what_was_run(finished, tiny):
     assert manifest.threads == 1
     assert manifest.device == "cpu"
     assert manifest.versions["torch"] != "not installed"
-    assert manifest.privacy == result.summary.privacy == METHODS["fedgr"].claims(tiny())
+    assert manifest.privacy == result.summary.privacy == METHODS["fedgr"].claims(tiny(), PlainProxies())
 
 
 def test_methods_without_proxies_keep_no_losses_and_claim_nothing_of_them(finished):
@@ -186,7 +187,7 @@ def test_callbacks_get_every_record_in_order(tiny, tmp_path):
 
 def test_the_truth_reaches_the_evaluator_alone(finished, tiny, tmp_path, monkeypatch):
     """With a false truth the scores change and the training does not."""
-    federate = loop.federate
+    federate = federation.federate
 
     def lie(source, config, randomness):
         data, truth = federate(source, config, randomness)
@@ -200,7 +201,7 @@ def test_the_truth_reaches_the_evaluator_alone(finished, tiny, tmp_path, monkeyp
             test_labels=generator.permutation(truth.test_labels),
         )
 
-    monkeypatch.setattr(loop, "federate", lie)
+    monkeypatch.setattr(federation, "federate", lie)
     for number, changes in enumerate(({}, {"decide_at": "server"}, {"sieve": False}, {"method": "fedprox"})):
         lied, honest = loop.run(tiny(out=tmp_path / str(number), **changes)), finished(**changes)
         assert files_of(lied)[1] == files_of(honest)[1]

@@ -1,4 +1,4 @@
-"""The noisy channel: whole steps leave, each loss is noised once, the budget is kept, and its end is the last release."""
+"""The noisy channel: whole steps leave, each loss is noised once, the budget is kept, and then nothing new leaves."""
 
 import numpy as np
 import pytest
