@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tyro
 
-from benchmarks.common import Options, run_table
+from benchmarks.common import PUBLISHED, Options, run_table
 from fedgr_secure.app import presets
 from fedgr_secure.config import override
 
@@ -30,7 +30,7 @@ class Cifar10(Options):
 def main() -> None:
     """Run both tables."""
     options = tyro.cli(Cifar10, description=__doc__)
-    base = override(presets.load("cifar10-cpu"), {"path": options.path, "rounds": options.rounds})
+    base = override(presets.load("cifar10-cpu"), PUBLISHED | {"path": options.path, "rounds": options.rounds})
     methods = {name: {"method": name} for name in ("fedavg", "fedprox", "fedgr")}
     run_table("CIFAR-10 symmetric U(.2, .6)", base, methods, options)
     human = override(base, {"label_noise": "given", "given_labels": options.given_labels})

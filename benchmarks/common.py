@@ -22,6 +22,9 @@ from fedgr_secure.records import Summary
 
 RESULTS = Path(__file__).parent / "results"
 
+PUBLISHED: dict[str, Any] = {"secagg": False, "channel": "plain"}
+"""weights and loss proxies in the clear, as FedGR publishes them"""
+
 ABLATIONS: dict[str, dict[str, Any]] = {
     "fedgr w/o sieve": {"sieve": False},
     "fedgr w/o refine": {"refine": False},

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import tyro
 
-from benchmarks.common import ABLATIONS, Options, run_table
+from benchmarks.common import ABLATIONS, PUBLISHED, Options, run_table
 from fedgr_secure.app import presets
+from fedgr_secure.config import override
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ def main() -> None:
         **{name: {"method": name} for name in ("fedavg", "fedprox", "fedgr")},
         **{name: {"method": "fedgr", **switch} for name, switch in ABLATIONS.items()},
     }
-    run_table("Digits, default setting", presets.load("digits"), variants, options)
+    run_table("Digits, default setting", override(presets.load("digits"), PUBLISHED), variants, options)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tyro
 
-from benchmarks.common import RESULTS, Options, run_table
+from benchmarks.common import PUBLISHED, RESULTS, Options, run_table
 from fedgr_secure.app import presets
 from fedgr_secure.app.sweep import cell_folder, slug
 from fedgr_secure.config import override
@@ -32,7 +32,7 @@ def main() -> None:
     """Run both models, draw the figure and print the two numbers."""
     options = tyro.cli(Memorisation, description=__doc__)
     changes = {"path": options.path, "rounds": options.rounds, "memorised_every": 1}
-    base = override(presets.load("mnist"), changes)
+    base = override(presets.load("mnist"), PUBLISHED | changes)
     variants = {"central": {"method": "central"}, "fedavg": {"method": "fedavg"}, "fedgr": {"method": "fedgr"}}
     title = "MNIST, memorised wrong labels"
     run_table(title, base, variants, options)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import tyro
 
-from benchmarks.common import ABLATIONS, Options, run_table
+from benchmarks.common import ABLATIONS, PUBLISHED, Options, run_table
 from fedgr_secure.app import presets
 from fedgr_secure.config import override
 
@@ -31,7 +31,7 @@ def main() -> None:
     """Run the table."""
     options = tyro.cli(Mnist, description=__doc__)
     changes = {"path": options.path, "partition": options.partition, "rounds": options.rounds}
-    base = override(presets.load("mnist"), changes)
+    base = override(presets.load("mnist"), PUBLISHED | changes)
     variants = {
         "fedavg": {"method": "fedavg"},
         "fedavg, weak views": {"method": "fedavg", "baseline_view": "weak"},

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from benchmarks.common import Options, run_table, write_result
+from benchmarks.common import PUBLISHED, Options, run_table, write_result
 from fedgr_secure.app import presets
 from fedgr_secure.app.secure_report import PHASE
 from fedgr_secure.app.sweep import cell_folder, slug
@@ -42,10 +42,12 @@ def main() -> None:
     """Run the table."""
     options = tyro.cli(SecureRun, description=__doc__)
     if options.path is None:
-        _table("Digits, secure sums", override(presets.load("digits"), {"dropout": options.dropout}), options)
+        _table(
+            "Digits, secure sums", override(presets.load("digits"), PUBLISHED | {"dropout": options.dropout}), options
+        )
     else:
         changes = {"path": options.path, "dropout": options.dropout}
-        _table("MNIST IID, secure sums", override(presets.load("mnist"), changes), options)
+        _table("MNIST IID, secure sums", override(presets.load("mnist"), PUBLISHED | changes), options)
 
 
 def _table(title: str, base: Config, options: Options) -> None:

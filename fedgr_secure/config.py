@@ -203,8 +203,8 @@ class DropoutConfig:
 class SecureSumConfig:
     """Secure aggregation of the weights (Bonawitz et al. 2017; Bell et al. 2020)."""
 
-    secagg: bool = False
-    """sum the clients' updates under pairwise masks, so that the server sees the mean alone"""
+    secagg: bool = True
+    """sum the clients' updates under pairwise masks, so that the server sees the mean alone (central has one client)"""
     update_limit: Positive = 8.0
     """each coordinate of a client's change of the parameters is clipped to plus or minus this; clipping is counted"""
     buffer_limit: Positive = 65536.0
@@ -225,7 +225,7 @@ class SecureSumConfig:
 class ProxyConfig:
     """How FedGR's loss proxies reach the server (`privacy.channels`), and what they may give away."""
 
-    channel: Literal["plain", "noisy", "histogram"] = "plain"
+    channel: Literal["plain", "noisy", "histogram"] = "histogram"
     """plain: as published; noisy: each number with noise; histogram: noisy counts, shown as a secure sum alone"""
     epsilon: Positive = 1.0
     """total budget of everything a private channel releases of one record"""
@@ -240,7 +240,7 @@ class ProxyConfig:
     clip: Positive = 2.0
     """losses are clipped at this many times ln(classes), the loss of a blind guess (private channels)"""
     bins: Bins = 24
-    """of the histogram, from 0 to the clip"""
+    """of the histogram, from 0 to the clip; narrower near 0"""
     window_decay: BelowOne = 0.9
     """weight of older histograms from one release to the next"""
     noising: Literal["once", "per_loss", "diagonal", "fresh_on_mean"] = "once"
@@ -493,12 +493,18 @@ def check(config: Config) -> Config:
     return config
 
 
+def sums_securely(config: Config) -> bool:
+    """Whether weights travel under secure sums."""
+    return config.secure_sum.secagg and config.method != "central"
+
+
 def _check_averaging(config: Config) -> None:
     """Secure sums and clients that vanish need several clients, and each other."""
-    d, secagg = config.dropouts, config.secure_sum.secagg
+    d, secagg = config.dropouts, sums_securely(config)
     pooled = config.method == "central"
-    require(not (secagg and pooled), "secagg: on, allowed: not with method central, which has one client")
-    require(not secagg or config.federation.cohort > 1, "cohort: 1, allowed with secagg: from 2 clients")
+    require(
+        not secagg or config.federation.cohort > 1, "cohort: 1, allowed with secagg: from 2 clients (or --no-secagg)"
+    )
     lost = max(d.dropout, d.dropout_keys, d.dropout_shares, d.dropout_unmask)
     require(not (pooled and lost), f"dropout: {lost}, allowed with method central: 0")
     require(
@@ -515,7 +521,8 @@ def _check_proxies(config: Config) -> None:
     if p.channel == "histogram":
         require(
             config.secure_sum.secagg,
-            "channel: histogram, allowed: with --secagg (one client's share of the noise hides nothing by itself)",
+            "channel: histogram, allowed: with --secagg (one client's share of the noise hides nothing by itself); "
+            "--channel plain is FedGR as published",
         )
         require(g.decide_at == "client", "decide_at: server, allowed with channel histogram: client (it sees no row)")
     require(

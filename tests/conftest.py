@@ -23,6 +23,8 @@ TINY = {
     "rounds": 4,
     "warmup": 1,
     "checkpoint_every": 4,
+    "secagg": False,
+    "channel": "plain",
 }
 
 
@@ -43,7 +45,11 @@ def tiny_flags():
 
     def flags(**changes):
         settings = {name: value for name, value in (TINY | changes).items() if value is not None}
-        return [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        words = []
+        for name, value in settings.items():
+            flag = name.replace("_", "-")
+            words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        return words
 
     return flags
 

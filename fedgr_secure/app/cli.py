@@ -1,4 +1,4 @@
-"""The command line: `fedgr-secure run | compare | resume | report`. Torch is imported only by what trains."""
+"""The command line: `fedgr-secure run | compare | resume | report | accountant`. Torch is imported where it trains."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import tyro
 
 from fedgr_secure.app import presets, usage
 from fedgr_secure.app.failures import failure
+from fedgr_secure.app.plan import Plan
 from fedgr_secure.config import Config, Method, default_folder
 from fedgr_secure.errors import InputError, require
 
@@ -78,7 +79,16 @@ class Report:
     run_folder: _Folder
 
 
-Command = Run | Compare | Resume | Report
+@dataclass(frozen=True)
+class Accountant:
+    """What epsilon a plan costs, or what noise an epsilon needs, without a run."""
+
+    plan: Plan = field(default_factory=Plan)
+    json: bool = False
+    """print the answer as JSON and nothing else"""
+
+
+Command = Run | Compare | Resume | Report | Accountant
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -96,6 +106,7 @@ def parse(arguments: Sequence[str]) -> Command:
         | Annotated[Compare, _subcommand("compare", Compare, default=Compare(config=shared))]
         | Annotated[Resume, _subcommand("resume", Resume)]
         | Annotated[Report, _subcommand("report", Report)]
+        | Annotated[Accountant, _subcommand("accountant", Accountant)]
     )
     command = _parsed(kind, arguments)
     if isinstance(command, Run | Compare):
@@ -136,7 +147,13 @@ def _parsed(kind: Any, arguments: Sequence[str]) -> Command:
 
 def _known(command: str) -> list[str]:
     """Every flag of a command; for a word that is none, the commands."""
-    kinds: dict[str, type] = {"run": Run, "compare": Compare, "resume": Resume, "report": Report}
+    kinds: dict[str, type] = {
+        "run": Run,
+        "compare": Compare,
+        "resume": Resume,
+        "report": Report,
+        "accountant": Accountant,
+    }
     if command not in kinds:
         return [*kinds, "--version", "--help"]
     return [flag for flag in _flags(kinds[command]) if not (command == "compare" and flag == "--method")]
@@ -186,7 +203,7 @@ def _version() -> str:
 
 
 def _carry_out(command: Command) -> int:
-    from fedgr_secure.app import commands
+    from fedgr_secure.app import accountant, commands
 
     match command:
         case Run():
@@ -203,6 +220,8 @@ def _carry_out(command: Command) -> int:
             commands.resume(command.run_folder, as_json=command.json)
         case Report():
             commands.report(command.run_folder)
+        case Accountant():
+            accountant.answer(command.plan, as_json=command.json)
     return 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from fedgr_secure.app.figures import FIGURES, last_and_best, run_title, seconds_by_phase, showing, write_figures
 from fedgr_secure.app.html import table
 from fedgr_secure.app.runfolder import RunData, read_run
-from fedgr_secure.app.secure_report import secure_section
+from fedgr_secure.app.secure_report import release_section, secure_section
 from fedgr_secure.app.tables import ABSENT, METHOD_NAMES, data_size, duration, number, percent
 from fedgr_secure.config import NoiseConfig, data_name, to_toml
 from fedgr_secure.files import write_atomic
@@ -79,6 +79,7 @@ def _page(run: RunData, figures: Sequence[str]) -> str:
         _figures(run, figures),
         _cost(run),
         _privacy(run.claims),
+        release_section(run),
         secure_section(run),
         _last_rounds(run),
         _clients(run),

@@ -1,4 +1,4 @@
-"""The report's part on secure sums: whose updates were in them, and what they cost by phase."""
+"""The report's part on secure sums and releases: whose updates were in them, what they cost, what they spent."""
 
 from __future__ import annotations
 
@@ -20,6 +20,26 @@ def secure_section(run: RunData) -> str:
     if not sums:
         return ""
     return f"<section>\n<h2>Secure sums of the weights</h2>\n{_words(run, sums)}\n{_costs(run, sums)}\n</section>"
+
+
+def release_section(run: RunData) -> str:
+    """What a private channel released, and what that has spent; empty for the plain channel."""
+    released = [record.release for record in run.rounds if record.release is not None]
+    if not released:
+        return ""
+    charged: dict[str, int] = {}
+    for one in released:
+        charged |= one.releases
+    most, spent = max(charged.values()), max(one.epsilon for one in released)
+    allowed = run.config.proxies.releases
+    failed = sum(one.secure_sum is not None and one.secure_sum.aborted is not None for one in released)
+    lost = f" {failed} of their secure sums were given up, and are charged all the same." if failed else ""
+    words = (
+        f"<p>Loss proxies were asked for in {len(released)} rounds. The busiest client was charged for {most} of "
+        f"{allowed} releases, epsilon {spent:.3g} of {run.config.proxies.epsilon:g}.{lost} "
+        "Another run on the same data spends anew, and the two add up.</p>"
+    )
+    return f"<section>\n<h2>Releases of loss proxies</h2>\n{words}\n</section>"
 
 
 def warnings(run: RunData) -> list[str]:

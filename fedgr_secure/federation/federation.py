@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedgr_secure.config import Config
+from fedgr_secure.config import Config, sums_securely
 from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
 from fedgr_secure.data.federated import federate
 from fedgr_secure.data.sources import load_source
@@ -211,7 +211,7 @@ def prepare(config: Config, folder: RunFolder) -> Federation:
         recorder=ViewRecorder(folder.view, config.output.record_view),
         evaluator=Evaluator(data, truth, bench, method),
         channel=channel,
-        sums=_sums(config, samples, sizes, bench, randomness, channel) if config.secure_sum.secagg else Sums(),
+        sums=_sums(config, samples, sizes, bench, randomness, channel) if sums_securely(config) else Sums(),
         releases=KeptReleases(folder.checkpoints / "releases"),
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedgr_secure.config import Config, check, data_name, default_folder
+from fedgr_secure.config import Config, check, data_name, default_folder, sums_securely
 from fedgr_secure.data.types import FederatedData, Truth
 from fedgr_secure.errors import DivergedError, InputError, require
 from fedgr_secure.federation.checkpoint import Belongs, Checkpoints
@@ -219,7 +219,7 @@ def summarise(federation: Federation, records: list[RoundRecord], timings: list[
         bytes_down=sum(record.bytes_down for record in records),
         client_updates=sum(record.client_updates for record in records),
         privacy=federation.method.claims(config, federation.channel),
-        sums_given_up=_given_up(records) if config.secure_sum.secagg else None,
+        sums_given_up=_given_up(records) if sums_securely(config) else None,
     )
 
 

@@ -16,7 +16,7 @@ from fedgr_secure.method.fit import fit_evidence, noisy_verdict
 from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.sieve import Mixture, MixtureSettings, Verdict, fit_mixture, judge, nothing_known
 from fedgr_secure.wire import Array, Weights
-from privacy.channels.channel import RowChannel, Rows, Upload, UploadError, pooled
+from privacy.channels.channel import NoiseKind, RowChannel, Rows, Upload, UploadError, pooled
 from privacy.channels.histogram import HistogramProxies
 
 
@@ -101,7 +101,8 @@ class FedGRServer:
             values, sds = pooled({int(client): Rows(row.astype(np.float64)) for client, row in newest.items()})
         kinds = {row.kind for row in rows.values()}
         if sds.any():
-            return self._fitted(number, NoisyValues(values, sds, "laplace" if kinds == {"laplace"} else "gaussian"))
+            kind: NoiseKind = "laplace" if kinds == {"laplace"} else "gaussian"
+            return self._fitted(number, NoisyValues(values, sds, kind, (0.0, self._channel.largest)))
         seed = self._randomness.integer("mixture", round=number)
         mixture = fit_mixture(values, seed=seed, settings=MixtureSettings(tied=self._config.variances == "tied"))
         self.state = replace(self.state, mixture=mixture)

@@ -13,6 +13,7 @@ from privacy.claims import PrivacyClaim
 from privacy.mechanisms import NoiseSource
 
 Upload = dict[str, NDArray[Any]]
+NoiseKind = Literal["gaussian", "laplace"]
 
 
 class UploadError(ValueError):
@@ -62,7 +63,7 @@ class Rows:
 
     values: NDArray[np.float64]
     sd: float = 0.0
-    kind: Literal["gaussian", "laplace"] = "gaussian"
+    kind: NoiseKind = "gaussian"
 
 
 class Channel(Protocol):

@@ -82,11 +82,15 @@ class HistogramProxies:
 
     def spent(self, releases: int) -> float:
         """Epsilon at the budget's delta after so many releases of one client."""
+        return self.epsilon_of(self.sigma, releases)
+
+    def epsilon_of(self, sigma: float, releases: int) -> float:
+        """Epsilon at the budget's delta of so many releases, if each client's share of the noise is sigma."""
         if releases == 0:
             return 0.0
         return discrete_gaussian_epsilon(
             self.budget.delta,
-            sigma=self.sigma,
+            sigma=sigma,
             shift=self.budget.units,
             coordinates=self._moves * releases,
             summands=self.honest,

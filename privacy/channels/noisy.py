@@ -90,16 +90,20 @@ class NoisyProxies:
 
     def spent(self, releases: int) -> float:
         """Epsilon at the budget's delta (at 0 for Laplace) after so many releases of one client."""
+        if self.noising != "diagonal" or releases == 0:
+            return self.epsilon_of(self.noises[0].scale, releases)
+        moves = [self.grid.steps / noise.scale for noise in self.noises[:releases]]
+        return zcdp_epsilon(self.budget.units * sum(move**2 for move in moves) / 2, self.budget.delta)
+
+    def epsilon_of(self, scale: float, releases: int) -> float:
+        """Epsilon of so many releases, if each has noise of the same scale, in steps of the grid."""
+        budget, steps = self.budget, self.grid.steps
         if releases == 0:
             return 0.0
-        budget, steps, used = self.budget, self.grid.steps, self.noises[:releases]
         if self.mechanism == "laplace":
-            return laplace_epsilon(steps * budget.units, used[0].scale, releases)
-        if self.noising == "diagonal":
-            rho = sum(budget.units * (steps / noise.scale) ** 2 / 2 for noise in used)
-            return zcdp_epsilon(rho, budget.delta)
+            return laplace_epsilon(steps * budget.units, scale, releases)
         return discrete_gaussian_epsilon(
-            budget.delta, sigma=used[0].scale, shift=steps, coordinates=releases * budget.units, summands=1
+            budget.delta, sigma=scale, shift=steps, coordinates=releases * budget.units, summands=1
         )
 
     def due(self, round: int) -> bool:

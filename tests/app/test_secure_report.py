@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from run_folders import make_config, make_folder, make_rounds
+from run_folders import make_folder, make_rounds
 
 from fedgr_secure.app.runfolder import read_run
 from fedgr_secure.app.secure_report import secure_section
@@ -23,7 +23,6 @@ def section(tmp_path, sums, **config):
 
 
 def test_a_run_in_the_clear_has_no_such_section(tmp_path):
-    assert make_config().secure_sum.secagg is False
     assert section(tmp_path, [None, None]) == ""
 
 

@@ -168,10 +168,9 @@ def test_packing_leaves_integer_buffers_out_and_comes_back():
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"method": "central", "secagg": True}, "secagg: on, allowed: not with method central"),
         ({"cohort": 1, "secagg": True}, "cohort: 1, allowed with secagg: from 2"),
         ({"method": "central", "dropout": 0.1}, "dropout: 0.1, allowed with method central: 0"),
-        ({"dropout_unmask": 0.1}, "dropout_unmask: 0.1, allowed without secagg: 0"),
+        ({"dropout_unmask": 0.1, "secagg": False}, "dropout_unmask: 0.1, allowed without secagg: 0"),
         ({"dropout": 1.0}, "dropout: 1.0, allowed: from 0 to below 1"),
     ],
 )
