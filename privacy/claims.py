@@ -55,18 +55,19 @@ def no_privacy(subject: str, channel: str, statement: str) -> PrivacyClaim:
     return PrivacyClaim(subject, channel, None, None, None, None, None, statement)
 
 
-def summed_weights(*, insecure: bool) -> PrivacyClaim:
+def summed_weights(*, colluders: int, insecure: bool) -> PrivacyClaim:
     """The claim about weights that travel under secure aggregation and are trained without differential privacy.
 
     Args:
+        colluders: clients that may help the server to read a sum, at most.
         insecure: the masks come from a seed, as in a simulation that is to repeat every byte.
     """
     if insecure:
         statement = "A simulated secure sum: its keys come from the run's seed, so that nothing is hidden."
     else:
         statement = (
-            "The server sees the weighted mean over a round's clients, never one client's update. Neither the mean nor "
-            "the model is differentially private."
+            "The server sees the weighted mean over a round's clients, never one client's update, while at most "
+            f"{colluders} of a cohort collude with it. Neither the mean nor the model is differentially private."
         )
     return no_privacy("model weights", "secure sum", statement)
 

@@ -8,16 +8,29 @@ from secagg_driver import (
     Cohort,
     complete,
     just_before,
+    layout_of,
     opened,
     refused,
     ring,
     told_survivors,
 )
 
-from privacy.secagg import Group, Layout, Parameters, Phase
-from privacy.secagg.client import SEED_SHARE
+from privacy.secagg import AbortError, Group, Layout, Parameters, Phase
+from privacy.secagg.client import KEY_SHARE, SEED_SHARE
 from privacy.secagg.graph import find_degree
-from privacy.secagg.messages import BOX, ENVELOPE, HASH, Advert, Introductions, Kind, Survivors, entries, read_entries
+from privacy.secagg.keys import digest
+from privacy.secagg.messages import (
+    BOX,
+    ENVELOPE,
+    HASH,
+    Advert,
+    Introductions,
+    Kind,
+    Survivors,
+    entries,
+    members,
+    read_entries,
+)
 
 # What the proof in docs/secure_sums.md says of rings, tried out on every small one.
 
@@ -159,3 +172,35 @@ def test_a_server_that_introduces_a_part_of_the_ring_learns_no_nonce_and_no_shar
     for number in introduced:
         client, message = cohort.clients[number], cohort.from_server(Kind.ROSTER, number, roster)
         refused(client, partial(client.reveal, message), f"cohort: {len(introduced)} clients, allowed: from 90 to 100")
+
+
+@pytest.mark.parametrize(("made_for", "reads"), [(1, True), (2, False)])
+def test_the_promise_ends_with_the_number_of_colluders_that_the_sum_was_made_for(made_for, reads):
+    """A server with two colluders in a cohort of ten tells its honest halves of each other that they vanished.
+
+    In a sum made for one colluder each half and the two make t, and both of a client's secrets come out.
+    """
+    parameters = Parameters.for_cohort(layout_of(10), colluders=made_for)
+    assert parameters.complete
+    cohort = Cohort(parameters)
+    while cohort.phase is not Phase.CONFIRM:
+        cohort.step()
+    corrupt, camps, gathering = {8, 9}, ({0, 1, 2, 3, 8, 9}, {4, 5, 6, 7, 8, 9}), cohort.clients[0]._gathering
+    sent, given = {}, {}
+    for camp in camps:
+        for number in camp - corrupt:
+            try:
+                message = cohort.clients[number].confirm(told_survivors(cohort, number, camp))
+                sent[number] = read_entries(message[ENVELOPE:], HASH, "test")
+            except AbortError:
+                continue
+    for camp in camps:
+        told = digest(gathering, "survivors", members(camp))
+        for number in (camp - corrupt) & sent.keys():
+            tags = {peer: sent[peer][number] for peer in camp - corrupt - {number}}
+            tags |= {peer: cohort.clients[peer]._channels[number].confirm(told) for peer in corrupt}
+            message = cohort.from_server(Kind.CONFIRMATIONS, number, entries(tags))
+            given[number] = opened(cohort.clients[number].unmask(message))
+    kinds = [shares[0][:1] for shares in given.values()]
+    both = min(kinds.count(SEED_SHARE), kinds.count(KEY_SHARE)) + len(corrupt) >= parameters.threshold
+    assert both is reads and (reads or not given)
