@@ -24,6 +24,7 @@ from fedgr_secure.config import (
     NoiseConfig,
     OutputConfig,
     PartitionConfig,
+    ProxyConfig,
     TrainingConfig,
     check,
     from_table,
@@ -316,7 +317,7 @@ def test_settings_that_do_fit_together_pass():
     check(Config(data=DataConfig(dataset="npz", path=Path("x.npz"))))
     check(Config(partition=PartitionConfig(partition="file", partition_file=Path("p.json"))))
     check(Config(model=ModelConfig(model="resnet50", pretrained=Path("w.pth"))))
-    check(Config(fedgr=FedGRConfig(decide_at="server")))
+    check(Config(fedgr=FedGRConfig(decide_at="server"), proxies=ProxyConfig(channel="plain")))
     check(Config(fedprox=FedProxConfig(mu=0)))
 
 

@@ -210,3 +210,11 @@ def test_channels_that_the_other_settings_rule_out_are_refused(changes, message)
 def test_budgets_that_cannot_be_are_bad_input(changes, message):
     with pytest.raises(InputError, match=f"^{message}"):
         private_counts(**changes)
+
+
+def test_a_run_without_settings_is_private():
+    config = check(Config())
+    assert config.secure_sum.secagg and config.secure_sum.entropy == "system"
+    assert (config.proxies.channel, config.proxies.epsilon, config.proxies.noise) == ("histogram", 1.0, "system")
+    channel = channel_for(config, classes=10, samples=[72] * 20, sizes=[10])
+    assert channel.spent(channel.budget.releases) <= 1.0 and channel.honest == 5
