@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from fedgr_secure.cohorts import cohort_sizes, draw_cohort
 from fedgr_secure.config import Config, sums_securely
 from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
 from fedgr_secure.data.federated import federate
@@ -17,7 +18,7 @@ from fedgr_secure.data.types import FederatedData, Truth
 from fedgr_secure.data.views import Views
 from fedgr_secure.errors import DivergedError, InputError, require
 from fedgr_secure.federation.channels import channel_for
-from fedgr_secure.federation.cohort import Cohort, cohort_sizes, draw_cohort, draw_dropouts
+from fedgr_secure.federation.cohort import Cohort, draw_dropouts
 from fedgr_secure.federation.counts import SecureCounts
 from fedgr_secure.federation.evaluate import Evaluator
 from fedgr_secure.federation.folder import MOST_THREADS, RunFolder

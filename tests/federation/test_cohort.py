@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from fedgr_secure.cohorts import draw_cohort
 from fedgr_secure.errors import InputError
-from fedgr_secure.federation.cohort import Cohort, draw_cohort
+from fedgr_secure.federation.cohort import Cohort
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.method.messages import Proxies
 from fedgr_secure.randomness import Randomness

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from fedgr_secure.cohorts import cohort_sizes, draw_cohort
 from fedgr_secure.config import Config, DropoutConfig, check, override
 from fedgr_secure.errors import DivergedError, InputError
-from fedgr_secure.federation.cohort import Cohort, cohort_sizes, draw_cohort, draw_dropouts
+from fedgr_secure.federation.cohort import Cohort, draw_dropouts
 from fedgr_secure.federation.federation import prepare
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.federation.loop import resume, run
