@@ -16,7 +16,7 @@ from fedgr_secure.files import disk, make_folder, prune, write_atomic
 from fedgr_secure.typed import read_json
 from fedgr_secure.wire import from_bytes, to_bytes
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _Client:
 class _Commit:
     """`checkpoint.json`."""
 
-    schema: Literal[2]
+    schema: Literal[3]
     rounds_done: int
     belongs: Belongs
     server_sha256: str
