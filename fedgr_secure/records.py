@@ -56,12 +56,14 @@ class ReleaseRecord:
 
     Attributes:
         releases: by client of the cohort, for how many it has been charged so far.
-        epsilon: the most that any client of the cohort has spent so far, at the budget's delta.
+        epsilon: the most that any client of the cohort has spent so far, at the budget's delta; None in a simulation.
+        sent: the clients that made an upload in this round.
         secure_sum: how the secure sum of the histograms went; None where rows travelled.
     """
 
     releases: dict[str, int]
-    epsilon: float
+    epsilon: float | None
+    sent: tuple[int, ...]
     secure_sum: SumRecord | None
 
 

@@ -34,6 +34,8 @@ class Budget:
     largest: int
 
     def __post_init__(self) -> None:
+        check_whole("records", self.records, 1, 2**40)
+        check_whole("records of one client", self.largest, 1, 2**31)
         require(
             math.isfinite(self.epsilon) and self.epsilon > 0,
             f"epsilon: {self.epsilon}, allowed: a finite number above 0",

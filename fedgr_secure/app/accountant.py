@@ -31,12 +31,12 @@ class Answer:
     Attributes:
         scale: of the noise, in the unit of the plan: counts (the honest shares together) or nats; the first release's.
         share: of one client in that, in counts; None for rows.
-        epsilons: after 1, 2, ... releases of one client, at the plan's delta (0 for Laplace).
+        epsilons: by number of releases of one client (a dozen of many), at the plan's delta (0 for Laplace).
     """
 
     scale: float
     share: float | None
-    epsilons: tuple[float, ...]
+    epsilons: dict[int, float]
 
 
 def account(plan: Plan) -> Answer:
@@ -65,8 +65,8 @@ def _histogram(plan: Plan) -> Answer:
     require(plan.honest >= 1, f"honest: {plan.honest}, allowed: a whole number from 1")
     channel = HistogramProxies(_budget(plan, plan.releases), (0.0, 1.0), plan.honest, Schedule(0, 0, 1))
     share = channel.sigma if plan.scale is None else plan.scale / math.sqrt(plan.honest)
-    spent = [channel.epsilon_of(share, done) for done in _steps(plan.releases)]
-    return Answer(share * math.sqrt(plan.honest), share, tuple(spent))
+    spent = {done: channel.epsilon_of(share, done) for done in _shown(plan.releases)}
+    return Answer(share * math.sqrt(plan.honest), share, spent)
 
 
 def _noisy(plan: Plan) -> Answer:
@@ -74,15 +74,11 @@ def _noisy(plan: Plan) -> Answer:
     grid = Grid(plan.clip, plan.grid_steps)
     channel = NoisyProxies(_budget(plan, releases), grid, plan.noising, plan.mechanism, Schedule(0, 0, 1))
     if plan.scale is None:
-        spent = [channel.spent(done) for done in _steps(releases)]
-        return Answer(channel.noises[0].scale * grid.step, None, tuple(spent))
+        spent = {done: channel.spent(done) or math.nan for done in _shown(releases)}
+        return Answer(channel.noises[0].scale * grid.step, None, spent)
     require(plan.noising != "diagonal", "scale: given, allowed with the plan diagonal: epsilon (its noise is uneven)")
     steps = plan.scale / grid.step
-    return Answer(plan.scale, None, tuple(channel.epsilon_of(steps, done) for done in _steps(releases)))
-
-
-def _steps(releases: int) -> range:
-    return range(1, releases + 1)
+    return Answer(plan.scale, None, {done: channel.epsilon_of(steps, done) for done in _shown(releases)})
 
 
 def answer(plan: Plan, *, as_json: bool) -> None:
@@ -93,7 +89,7 @@ def answer(plan: Plan, *, as_json: bool) -> None:
     console = Output()
     if as_json:
         said: dict[str, Any] = {"channel": plan.channel, "adjacency": plan.adjacency, "delta": delta}
-        console.say(json.dumps(said | {"scale": found.scale, "share": found.share, "epsilon": list(found.epsilons)}))
+        console.say(json.dumps(said | {"scale": found.scale, "share": found.share, "epsilon": found.epsilons}))
         return
     unit = "nats" if plan.channel == "noisy" else "counts"
     share = "" if found.share is None else f" ({found.share:.4g} from each of {plan.honest} honest clients)"
@@ -101,8 +97,8 @@ def answer(plan: Plan, *, as_json: bool) -> None:
     table = Table(box=SIMPLE_HEAD, show_edge=False)
     table.add_column("Releases of a client", justify="right")
     table.add_column(f"epsilon at delta {delta:g}", justify="right")
-    for done in _shown(len(found.epsilons)):
-        table.add_row(str(done), f"{found.epsilons[done - 1]:.4g}")
+    for done, epsilon in found.epsilons.items():
+        table.add_row(str(done), f"{epsilon:.4g}")
     console.print(table)
     console.say("No sampling amplifies anything: the server chooses the cohorts. Runs on the same data add up.")
 

@@ -30,14 +30,16 @@ def release_section(run: RunData) -> str:
     charged: dict[str, int] = {}
     for one in released:
         charged |= one.releases
-    most, spent = max(charged.values()), max(one.epsilon for one in released)
+    most, spent = max(charged.values()), [one.epsilon for one in released if one.epsilon is not None]
     allowed = run.config.proxies.releases
+    price = "which protects nothing: noise or masks come from the seed of the run"
+    if spent:
+        price = f"epsilon {max(spent):.3g} of {run.config.proxies.epsilon:g}"
     failed = sum(one.secure_sum is not None and one.secure_sum.aborted is not None for one in released)
-    lost = f" {failed} of their secure sums were given up, and are charged all the same." if failed else ""
+    lost = f" {failed} of their secure sums were given up; who had counted by then is charged." if failed else ""
     words = (
         f"<p>Loss proxies were asked for in {len(released)} rounds. The busiest client was charged for {most} of "
-        f"{allowed} releases, epsilon {spent:.3g} of {run.config.proxies.epsilon:g}.{lost} "
-        "Another run on the same data spends anew, and the two add up.</p>"
+        f"{allowed} releases, {price}.{lost} Another run on the same data spends anew, and the two add up.</p>"
     )
     return f"<section>\n<h2>Releases of loss proxies</h2>\n{words}\n</section>"
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from fedgr_secure.config import Config
-from fedgr_secure.errors import InputError
+from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.counts import fewest_honest
 from privacy.budget import Budget, Schedule
 from privacy.channels.channel import Channel
@@ -45,6 +45,8 @@ def _channel(config: Config, classes: int, samples: Sequence[int], sizes: Collec
         return PlainProxies()
     largest = settings.clip * math.log(classes)
     insecure = settings.noise == "insecure-seeded"
+    if settings.channel == "histogram":  # without masks each client's counts have one share of the noise
+        insecure = insecure or config.secure_sum.entropy == "insecure-seeded"
     budget = Budget(
         settings.epsilon, settings.delta, _releases(config), settings.adjacency, sum(samples), _bound(config, samples)
     )
@@ -67,7 +69,12 @@ def _releases(config: Config) -> int:
 
 def _bound(config: Config, samples: Sequence[int]) -> int:
     """The public bound on a client's number of samples."""
-    return config.secure_sum.largest_samples or 1 << (max(samples) - 1).bit_length()
+    given, most = config.secure_sum.largest_samples, max(samples)
+    require(
+        given is None or given >= most,
+        f"largest_samples: {given}, allowed: at least {most}, the samples of the largest client",
+    )
+    return given or 1 << (most - 1).bit_length()
 
 
 def _edges(largest: float, bins: int) -> tuple[float, ...]:

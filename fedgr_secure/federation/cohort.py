@@ -18,7 +18,7 @@ from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.counts import PURPOSE, SecureCounts
 from fedgr_secure.federation.runner import ClientRunner
 from fedgr_secure.federation.secure import SecureAggregation
-from fedgr_secure.federation.sums import Hearing, Opened, Vanishes
+from fedgr_secure.federation.sums import Heard, Hearing, Opened, Vanishes
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.messages import Update
 from fedgr_secure.randomness import Randomness
@@ -158,7 +158,7 @@ class Cohort:
             upload: NDArray[np.int64] = self._answers({client: each[client]}, expect)[client].upload["counts"]
             return upload
 
-        opened = counts.total(self.round, each, weights, encode, Hearing(self.vanishes, self._heard))
+        opened = counts.total(self.round, each, weights, encode, Hearing(self.vanishes, self._heard_as("Counts")))
         self.counted = opened.record
         self._pay(opened, "histogram sum")
         if opened.total is None:
@@ -179,16 +179,20 @@ class Cohort:
             self.updates += 1
             return update
 
-        weights, opened = secure.average(self.round, each, start, train, Hearing(self.vanishes, self._heard))
+        weights, opened = secure.average(self.round, each, start, train, Hearing(self.vanishes, self._heard_as("Sum")))
         self.secure_sum, self.survivors = opened.record, opened.record.survivors
         self._pay(opened, "secure sum")
         return weights
 
-    def _heard(self, from_server: bool, client: int, data: bytes) -> None:
-        """A message of the secure sum, for the record of what the server saw."""
-        name = "Sum" + kind_of(data).name.title()
-        tell = self.recorder.sent if from_server else self.recorder.received
-        tell(self.round, client, name, data)
+    def _heard_as(self, what: str) -> Heard:
+        """Tells the recorder of what the server saw of every message of a secure sum, under names that say which."""
+
+        def heard(from_server: bool, client: int, data: bytes) -> None:
+            """One message."""
+            tell = self.recorder.sent if from_server else self.recorder.received
+            tell(self.round, client, what + kind_of(data).name.title(), data)
+
+        return heard
 
     def _send(self, message: Any) -> dict[int, Any]:
         """Count and record what goes down; the message of each client."""

@@ -165,7 +165,8 @@ class Federation:
         if self.channel.name == "plain" or not cohort.released:
             return None
         charged = {str(client): self.evaluator.releases.get(client, 0) for client in cohort.halves}
-        return ReleaseRecord(charged, self.channel.spent(max(charged.values())) or 0.0, cohort.counted)
+        sent = self.releases.of_round(cohort.round)
+        return ReleaseRecord(charged, self.channel.spent(max(charged.values())), sent, cohort.counted)
 
     def client_records(self) -> tuple[ClientRecord, ...]:
         """Every client as it stands, for the report."""
@@ -213,7 +214,7 @@ def prepare(config: Config, folder: RunFolder) -> Federation:
         evaluator=Evaluator(data, truth, bench, method),
         channel=channel,
         sums=_sums(config, samples, sizes, bench, randomness, channel) if sums_securely(config) else Sums(),
-        releases=KeptReleases(folder.checkpoints / "releases"),
+        releases=KeptReleases(folder.checkpoints / "releases", plan=repr(channel)),
     )
 
 

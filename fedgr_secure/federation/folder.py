@@ -20,7 +20,7 @@ from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.replaced import REPLACED, forget, put_back, recover, set_aside
 from fedgr_secure.files import disk, open_regular, read_bytes, write_atomic, write_plain
 from fedgr_secure.records import ClientRecord, LossHistogram, RoundRecord, RoundTiming, Summary, to_json
-from fedgr_secure.typed import first_lines, read_json, read_json_lines
+from fedgr_secure.typed import decode, first_lines, read_json, read_json_lines
 from fedgr_secure.wire import Weights
 from privacy.claims import PrivacyClaim
 
@@ -263,6 +263,14 @@ class RunFolder:
             for number, one in enumerate(found):
                 require(one.round == number, f"{self.path / name}, line {number + 1}: round {one.round}, not {number}")
         return records
+
+    def beyond(self, count: int) -> Iterator[RoundRecord]:
+        """The rounds that are recorded after the first `count`, up to a damaged line."""
+        for line in self._bytes("rounds.jsonl").split(b"\n")[count:]:
+            try:
+                yield decode(RoundRecord, json.loads(line), "rounds.jsonl")
+            except (ValueError, RecursionError):
+                return
 
     def cut(self, count: int) -> None:
         """Cut the records back to the first `count` rounds; a resume continues from there."""

@@ -33,6 +33,7 @@ def restore(federation: Federation, folder: RunFolder) -> int:
         _put_server_back(federation, folder, checkpoint)
         _put_clients_back(federation, folder, checkpoint)
         _put_records_back(federation, folder.recorded(done))
+    federation.releases.check_replayed(folder.beyond(done))
     folder.cut(done)
     federation.recorder.forget_from(done)
     federation.store.committed(checkpoint.versions if checkpoint is not None else {})

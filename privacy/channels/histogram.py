@@ -10,12 +10,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.accounting import discrete_gaussian_epsilon, discrete_gaussian_sigma
+from privacy.accounting import discrete_gaussian_epsilon, discrete_gaussian_sigma, zcdp_epsilon, zcdp_rho
 from privacy.budget import Budget, Schedule
 from privacy.channels.channel import Losses, Memory, Upload
 from privacy.claims import PrivacyClaim, no_privacy
 from privacy.mechanisms import NoiseSource
 
+_WIDE = 4.0
+"""sigma from which a sum of discrete Gaussians is one but for 1e-60, in however many bins"""
 _FAR = 15
 """standard deviations of the noise that a count may be beyond the records of a client; beyond it is cut off"""
 
@@ -44,6 +46,9 @@ class HistogramProxies:
     name: ClassVar[str] = "histogram"
     summed: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        _ = self.sigma  # a budget that no noise can keep is refused here
+
     @property
     def largest(self) -> float:
         """Nats; the last edge."""
@@ -61,8 +66,15 @@ class HistogramProxies:
 
     @cached_property
     def sigma(self) -> float:
-        """Standard deviation of one client's share of the noise, in counts."""
+        """Standard deviation of one client's share of the noise, in counts.
+
+        A whole client of n records can move any number of bins, by sqrt(2) n in all (L2): zero-concentrated privacy of
+        n^2 over the honest clients' variance a release (Canonne, Kamath and Steinke 2020, theorem 4).
+        """
         budget = self.budget
+        if budget.adjacency == "client":
+            rho = zcdp_rho(budget.epsilon, budget.delta) / budget.releases
+            return max(budget.largest / math.sqrt(rho * self.honest), _WIDE)
         return discrete_gaussian_sigma(
             budget.epsilon,
             budget.delta,
@@ -80,14 +92,16 @@ class HistogramProxies:
         """Of the noise in each count of a sum over so many clients."""
         return contributors * self.sigma**2
 
-    def spent(self, releases: int) -> float:
-        """Epsilon at the budget's delta after so many releases of one client."""
-        return self.epsilon_of(self.sigma, releases)
+    def spent(self, releases: int) -> float | None:
+        """Epsilon at the budget's delta after so many releases of one client; None for noise that claims nothing."""
+        return None if self.insecure else self.epsilon_of(self.sigma, releases)
 
     def epsilon_of(self, sigma: float, releases: int) -> float:
         """Epsilon at the budget's delta of so many releases, if each client's share of the noise is sigma."""
         if releases == 0:
             return 0.0
+        if self.budget.adjacency == "client":
+            return zcdp_epsilon(releases * self.budget.largest**2 / (self.honest * sigma**2), self.budget.delta)
         return discrete_gaussian_epsilon(
             self.budget.delta,
             sigma=sigma,
@@ -121,6 +135,8 @@ class HistogramProxies:
             f"times a client, if at least {self.honest} of its clients are honest and stay; for any fixed sequence of "
             "models."
         )
+        if budget.adjacency == "add-remove":
+            words += " The sum of the weights tells the total number of records."
         if self.insecure:
             return (
                 no_privacy("loss proxies", self.name, f"A simulation: the noise comes from the run's seed. {words}"),

@@ -27,8 +27,8 @@ Noising = Literal["once", "per_loss", "diagonal", "fresh_on_mean"]
 """once: one release of the running mean; per_loss: every new loss is noised once, and the server averages; diagonal:
 the same with less noise on the first losses; fresh_on_mean: fresh noise on every mean, which is worse by sqrt(T)"""
 
-_MOST = 2**40
-"""steps of the grid that a sum of noised losses may be from 0"""
+_FAR = 80
+"""scales of the noise that a sum of noised losses may be beyond what its losses can be"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class NoisyProxies:
             raise PrivacyError(f"releases: {self.budget.releases}, allowed with the plan once: 1")
         if self.noising == "diagonal" and self.mechanism != "gaussian":
             raise PrivacyError(f"mechanism: {self.mechanism}, allowed with the plan diagonal: gaussian")
+        _ = self.noises  # a budget that no noise can keep is refused here
 
     @property
     def largest(self) -> float:
@@ -88,8 +89,10 @@ class NoisyProxies:
         )
         return (Noise("gaussian", sigma),) * count
 
-    def spent(self, releases: int) -> float:
-        """Epsilon at the budget's delta (at 0 for Laplace) after so many releases of one client."""
+    def spent(self, releases: int) -> float | None:
+        """Epsilon at the budget's delta (at 0 for Laplace) after so many releases; None in a simulation."""
+        if self.insecure:
+            return None
         if self.noising != "diagonal" or releases == 0:
             return self.epsilon_of(self.noises[0].scale, releases)
         moves = [self.grid.steps / noise.scale for noise in self.noises[:releases]]
@@ -146,9 +149,11 @@ class NoisyProxies:
         count, most = int(held[0]), self.budget.releases if self._averages else 1
         if not 1 <= count <= most:
             raise UploadError(f"client {client}: a sum of {count} losses, allowed: from 1 to {most}")
-        if np.abs(total).max() > _MOST:
-            raise UploadError(f"client {client}: a sum of {total[np.abs(total).argmax()]} steps, allowed: up to +-2^40")
         used = self.noises[:count] if self._averages else self.noises[:1]
+        limit = count * self.grid.steps + math.ceil(_FAR * sum(noise.scale for noise in used))
+        beyond = total[(total < -limit) | (total > limit)]
+        if len(beyond):
+            raise UploadError(f"client {client}: a sum of {beyond[0]} steps, allowed: from -{limit} to {limit}")
         sd = math.sqrt(sum(noise.variance for noise in used)) / count * self.grid.step
         return Rows(self.grid.values(total) / count, sd, "laplace" if self._is_laplace(count) else "gaussian")
 

@@ -14,7 +14,7 @@ def test_one_histogram_at_epsilon_one():
     found = account(Plan(releases=1))
     # sqrt(2) * 3.731 (Balle and Wang 2018, at delta 1e-5), shared by five
     assert found.scale == pytest.approx(5.276, rel=1e-3) and found.share == pytest.approx(5.276 / 5**0.5, rel=1e-3)
-    assert found.epsilons == (pytest.approx(1.0, rel=1e-4),)
+    assert found.epsilons == {1: pytest.approx(1.0, rel=1e-4)}
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,10 @@ def test_one_histogram_at_epsilon_one():
 def test_the_noise_of_an_epsilon_costs_that_epsilon(plan):
     noise = account(Plan(**plan, epsilon=2.5))
     cost = account(Plan(**plan, scale=noise.scale))
-    assert cost.epsilons[-1] == pytest.approx(2.5, rel=1e-4)
+    assert list(cost.epsilons.values())[-1] == pytest.approx(2.5, rel=1e-4)
     assert cost.epsilons == pytest.approx(noise.epsilons, rel=1e-4)
-    assert list(cost.epsilons) == sorted(cost.epsilons) and len(cost.epsilons) == (plan.get("releases", 1))
+    assert list(cost.epsilons.values()) == sorted(cost.epsilons.values())
+    assert list(cost.epsilons) == list(range(1, plan.get("releases", 1) + 1))
 
 
 def test_a_laplace_release_needs_the_clip_over_epsilon():
@@ -66,4 +67,4 @@ def test_the_command(capsys):
     assert sum(line.strip().startswith(("1 ", "28 ", "30 ")) for line in text.splitlines()) == 3
     assert cli._run(["accountant", "--channel", "noisy", "--epsilon", "8", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["delta"], said["epsilon"]) == (0.0, [8.0]) and said["scale"] == pytest.approx(4.605 / 8)
+    assert (said["delta"], said["epsilon"]) == (0.0, {"1": 8.0}) and said["scale"] == pytest.approx(4.605 / 8)

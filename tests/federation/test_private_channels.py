@@ -1,6 +1,7 @@
 """Private channels in a federation: what the server sees, what is charged, and what a kill does to the budget."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 import pytest
@@ -86,11 +87,11 @@ def test_a_release_is_charged_recorded_and_in_the_report(finished):
         for client, charged in record.release.releases.items():
             assert last.get(client, 0) <= charged <= 2
             last[client] = charged
-        assert 0 < record.release.epsilon <= 5.0
+        assert record.release.epsilon is None and record.release.sent == record.cohort
     assert max(last.values()) == 2
     for client in result.clients:
         assert client.releases == last.get(str(client.client), 0)
-        assert client.epsilon == pytest.approx({0: 0.0, 2: 5.0}.get(client.releases, client.epsilon), rel=1e-3)
+        assert client.epsilon is None
     claim = result.summary.privacy[0]
     assert claim.channel == "histogram" and claim.epsilon is None, "noise of a seed claims nothing"
 
@@ -99,6 +100,8 @@ def test_system_noise_claims_the_budget_and_differs_from_run_to_run(tiny, tmp_pa
     settings = PRIVATE | {"noise": "system", "rounds": 2}
     runs = [run(tiny(out=tmp_path / name, **settings)) for name in ("one", "two")]
     assert runs[0].summary.privacy[0].epsilon == 5.0
+    released = [record.release for record in runs[0].rounds if record.release is not None]
+    assert 0 < released[0].epsilon <= 5.0 and max(client.epsilon for client in runs[0].clients) <= 5.0
     one, two = ([record.mixture for record in result.rounds] for result in runs)
     assert one != two
 
@@ -138,7 +141,7 @@ def test_a_private_run_resumes_to_the_numbers_of_one_that_was_not_stopped(stoppe
 
 
 def test_kept_releases(tmp_path):
-    kept, made = KeptReleases(tmp_path / "releases"), []
+    kept, made = KeptReleases(tmp_path / "releases", "plan"), []
 
     def make():
         made.append(1)
@@ -158,9 +161,48 @@ def test_kept_releases(tmp_path):
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(CheckpointError, match=r"^release .*client-0000003: cannot be read"):
         kept.once(3, 10, make)
-    path.write_bytes(to_bytes(Observe(1, MODEL)))
+    data = to_bytes(Observe(1, MODEL))
+    path.write_bytes(hashlib.sha256(data).digest() + data)
     with pytest.raises(CheckpointError, match=r"^release .*client-0000003: cannot be read: message type: Observe"):
         kept.once(3, 10, make)
+    path.write_bytes((tmp_path / "releases" / "round-0000009.client-0000003").read_bytes())
+    with pytest.raises(CheckpointError, match="of another client, round or channel"):
+        kept.once(3, 10, make)
+    with pytest.raises(CheckpointError, match="of another client, round or channel"):
+        dataclasses.replace(kept, plan="another").once(3, 9, make)
+
+
+@pytest.mark.parametrize("lost", ["the checkpoint", "one release"])
+def test_a_round_whose_releases_are_gone_is_not_played_again(stopped, lost):
+    """New noise on what was released already would spend the budget twice, with the counts of the first time."""
+    folder = stopped(after=5, checkpoint_every=2, **PRIVATE, rounds=6)
+    kept = sorted((folder / "checkpoint" / "releases").iterdir())
+    assert kept and all("round-0000004" in path.name for path in kept)
+    if lost == "one release":
+        kept[0].unlink()
+    else:
+        (folder / "checkpoint" / "checkpoint.json").unlink()
+    before = (folder / "rounds.jsonl").read_bytes()
+    with pytest.raises(CheckpointError, match=r"^release .* is gone, though round \d was played"):
+        resume(folder)
+    assert (folder / "rounds.jsonl").read_bytes() == before
+
+
+def test_masks_of_a_seed_leave_one_share_of_the_noise_and_claim_nothing(tiny, tmp_path):
+    result = run(tiny(**PRIVATE | {"noise": "system", "entropy": "insecure-seeded"}, rounds=2, out=tmp_path / "run"))
+    assert all(claim.epsilon is None for claim in result.summary.privacy)
+    assert all(client.epsilon is None for client in result.clients)
+    assert all(record.release.epsilon is None for record in result.rounds if record.release is not None)
+
+
+def test_the_view_holds_both_sums_of_a_round(tiny, tmp_path):
+    result = run(tiny(**PRIVATE, rounds=2, record_view="all", out=tmp_path / "run"))
+    round_ = next(record for record in result.rounds if record.release is not None)
+    folder = result.folder / "view" / f"round-{round_.round:07d}"
+    for name, sums in (("Counts", round_.release.secure_sum), ("Sum", round_.secure_sum)):
+        for phase, kind in (("mask", "Masked"), ("share", "Shares")):
+            sizes = [path.stat().st_size for path in folder.glob(f"{name}{kind}.up.*")]
+            assert len(sizes) == len(round_.cohort) and sum(sizes) == sums.bytes_up[phase]
 
 
 @pytest.mark.parametrize("changes", [{"noising": "once"}, {"noising": "per_loss", "mechanism": "gaussian"}])
@@ -198,6 +240,8 @@ def test_channels_that_the_other_settings_rule_out_are_refused(changes, message)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"channel": "noisy", "epsilon": 1e-300}, "scale for epsilon 1e-300: .*, allowed"),
+        ({"adjacency": "client", "largest_samples": 39}, "largest_samples: 39, allowed: at least 40"),
         ({"delta": 0.1}, "delta: 0.1, allowed: above 0 and below 1/n = 0.00125 for 800 records"),
         ({"epsilon": 1e-9, "delta": 1e-10}, "secagg: group 'histogram': limit .* allowed: at most"),
         ({"channel": "noisy", "adjacency": "add-remove"}, "adjacency: add-remove, allowed with the noisy channel"),

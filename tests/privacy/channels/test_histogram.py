@@ -57,8 +57,7 @@ def test_the_honest_clients_noise_keeps_the_budget_over_all_releases_and_hardly_
     adjacency, epsilon, releases, honest
 ):
     subject = channel(epsilon=epsilon, releases=releases, honest=honest, adjacency=adjacency)
-    moves = {"add-remove": 1}.get(adjacency, 2) * releases
-    shift = 64 if adjacency == "client" else 1
+    moves, shift = {"add-remove": 1}.get(adjacency, 2) * releases, 64 if adjacency == "client" else 1
     spent = discrete_gaussian_delta(epsilon, sigma=subject.sigma, shift=shift, coordinates=moves, summands=honest)
     assert spent <= 1e-5
     assert subject.spent(releases) <= epsilon * (1 + 1e-6)

@@ -138,7 +138,8 @@ TOTAL, HELD = np.zeros(3, np.int64), np.array([1])
         ({"total": TOTAL, "losses": np.array(1)}, "int64 vectors"),
         ({"total": TOTAL, "losses": np.array([0])}, "a sum of 0 losses, allowed: from 1 to 3"),
         ({"total": TOTAL, "losses": np.array([4])}, "a sum of 4 losses, allowed: from 1 to 3"),
-        ({"total": TOTAL - 2**41, "losses": HELD}, "steps, allowed: up to"),
+        ({"total": TOTAL - 2**41, "losses": HELD}, "steps, allowed: from"),
+        ({"total": np.full(3, -(2**63)), "losses": HELD}, "steps, allowed: from"),
     ],
 )
 def test_any_other_upload_is_refused_and_the_client_named(upload, message):
