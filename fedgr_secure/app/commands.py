@@ -134,6 +134,9 @@ def _finish(folder: Path, summary: Summary, console: Output, *, as_json: bool) -
     run = read_run(folder)
     if summary.method == "fedgr" and all(record.stage == "warm-up" for record in run.rounds):
         console.say(f"FedGR: all {summary.rounds} rounds were its warm-up, in which every given label counts as right")
+    fitted = [record.mixture.note for record in run.rounds if record.mixture is not None]
+    if fitted and (fitted[-1] or "").startswith("all clean"):
+        console.say(f"FedGR: the last sieve found nothing ({fitted[-1]})")
     for warning in secure_report.warnings(run):
         console.say(f"secure sums: {warning}")
     console.say(f"run folder: {folder}\nreport:     {page}")

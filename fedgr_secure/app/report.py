@@ -315,7 +315,8 @@ def _reproduce(run: RunData) -> str:
         f"<section>\n<h2>How to reproduce this run</h2>\n{given}"
         "<p>Or save the full configuration below as <code>config.toml</code> and give another output folder:</p>\n"
         "<pre>fedgr-secure run config.toml --out again</pre>\n"
-        "<p>Every random draw follows from the seed; other versions or another device can change the last digits.</p>\n"
+        "<p>Every random draw follows from the seed, but for keys and privacy noise, which are the system's; other "
+        "versions or another device can change the last digits.</p>\n"
         f"{versions}\n<details>\n<summary>Full configuration (TOML)</summary>\n"
         f"<pre>{escape(to_toml(run.config))}</pre>\n</details>\n</section>"
     )

@@ -31,7 +31,9 @@ def release_section(run: RunData) -> str:
     for one in released:
         charged |= one.releases
     most, spent = max(charged.values()), [one.epsilon for one in released if one.epsilon is not None]
-    allowed = run.config.proxies.releases
+    settings = run.config.proxies
+    once = settings.channel == "noisy" and settings.noising == "once"
+    allowed = 1 if once else settings.releases
     price = "which protects nothing: noise or masks come from the seed of the run"
     if spent:
         price = f"epsilon {max(spent):.3g} of {run.config.proxies.epsilon:g}"

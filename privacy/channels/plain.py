@@ -33,6 +33,7 @@ class PlainProxies:
 
     def spent(self, releases: int) -> None:
         """No epsilon describes it."""
+        return None
 
     def encode(self, losses: Losses, memory: Memory, noise: NoiseSource) -> tuple[Upload, Memory]:
         """Client side: the running means in nats, float32 (n,)."""

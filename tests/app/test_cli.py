@@ -336,6 +336,11 @@ def test_a_run_that_never_leaves_the_warm_up_says_so(here, call, tiny_flags, no_
     assert code == 0 and "warm-up" not in out
 
 
+def test_a_sieve_that_finds_nothing_says_so(here, call, tiny_flags, no_figures):
+    code, out, _ = call("run", *tiny_flags(rounds=2, channel="noisy", epsilon=0.01, noise="insecure-seeded"))
+    assert code == 0 and "FedGR: the last sieve found nothing (all clean: one mode" in " ".join(out.split())
+
+
 def test_a_long_path_is_printed_in_one_piece(here, call, no_figures):
     folder = make_folder(here / ("long" * 40))
     assert call("report", folder.name) == (0, f"report: {folder.name}/report.html\n", "")
