@@ -148,6 +148,7 @@ def _climb(start: Vector, space: _Space, evidence: Evidence, steps: int = 300) -
     """The top of the posterior density above a start, or how far some steps lead."""
 
     def objective(point: Vector) -> tuple[float, Vector]:
+        """Minus the log posterior and its slopes, for a minimiser."""
         log_likelihood, slopes = _slopes(point, evidence)
         off = point - space.middle
         return 0.5 * float(space.precision @ (off * off)) - log_likelihood, space.precision * off - slopes

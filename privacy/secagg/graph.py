@@ -87,26 +87,37 @@ def find_degree(
         raise ConfigurationError(f"least: {least}, allowed: more than half of {clients} clients, at most all")
     if ring < clients:
         sigma += 1  # the union is over at most `clients`, fewer than twice as many as are on the smallest ring
-    secrecy = 1  # the corrupt clients that no such part of a neighbourhood holds; it grows with the degree
-    for neighbours in range(2, ring, 2):
-        part = neighbours // 2 if server == "active" else neighbours
-        while _is_common(ring, corrupted, part, secrecy, sigma + 1):
-            secrecy += 1
-        threshold = _graph_threshold(neighbours, secrecy, server)
-        if _is_common(clients, dropped, neighbours, neighbours - threshold + 1, eta):
-            continue
-        while not _is_rare(ring, corrupted, part, secrecy, sigma + 1):
-            secrecy += 1
-        threshold = _graph_threshold(neighbours, secrecy, server)
-        if _is_connected(ring, corrupted + dropped, neighbours, sigma + 1) and _is_rare(
-            clients, dropped, neighbours, neighbours - threshold + 1, eta
-        ):
-            return Degree(neighbours, threshold)
+    found = _least_degree(clients, ring, corrupted, dropped, (sigma + 1, eta), server)
+    if found is not None:
+        return found
     raise ConfigurationError(
         f"clients: {clients} with corrupt {corrupt}, dropout {dropout}, sigma {sigma}, eta {eta} and a "
         f"server that is {server} leave no number of neighbours, allowed: smaller fractions, "
         "more clients or the complete graph"
     )
+
+
+def _least_degree(
+    clients: int, ring: int, corrupted: int, dropped: int, bits: tuple[int, int], server: Server
+) -> Degree | None:
+    """The search of `find_degree` in whole clients; `bits` of secrecy for each condition, and of correctness."""
+    sigma, eta = bits
+    secrecy = 1  # the corrupt clients that no such part of a neighbourhood holds; it grows with the degree
+    for neighbours in range(2, ring, 2):
+        part = neighbours // 2 if server == "active" else neighbours
+        while _is_common(ring, corrupted, part, secrecy, sigma):
+            secrecy += 1
+        threshold = _graph_threshold(neighbours, secrecy, server)
+        if _is_common(clients, dropped, neighbours, neighbours - threshold + 1, eta):
+            continue
+        while not _is_rare(ring, corrupted, part, secrecy, sigma):
+            secrecy += 1
+        threshold = _graph_threshold(neighbours, secrecy, server)
+        if _is_connected(ring, corrupted + dropped, neighbours, sigma) and _is_rare(
+            clients, dropped, neighbours, neighbours - threshold + 1, eta
+        ):
+            return Degree(neighbours, threshold)
+    return None
 
 
 def complete_threshold(clients: int, *, corrupt: float | Fraction, server: Server) -> int:
