@@ -9,6 +9,7 @@ from fedgr_secure.config import Config, FederationConfig, ModelConfig, TrainingC
 from fedgr_secure.context import ClientContext
 from fedgr_secure.data.types import ArrayImages, ImageSpec, Shard
 from fedgr_secure.data.views import Views
+from fedgr_secure.federation.releases import MadeAnew
 from fedgr_secure.models import build_model
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.training import TrainingTask, Workbench
@@ -50,13 +51,6 @@ def workbench(run=None, *, norm="group", model=None, randomness=None):
     )
 
 
-class Anew:
-    """Releases of rounds that are never played again."""
-
-    def once(self, client, round, make):
-        return make()
-
-
 class Unasked:
     """A source of noise that the plain channel never asks."""
 
@@ -68,7 +62,7 @@ def context(run=None, *, own=None, bench=None, norm="group", channel=None):
     run = run or config()
     bench = bench or workbench(run, norm=norm)
     channel, own = channel or PlainProxies(), own or shard()
-    return ClientContext(own, CLASSES, run, bench, Randomness(run.seed), channel, lambda round: Unasked(), Anew())
+    return ClientContext(own, CLASSES, run, bench, Randomness(run.seed), channel, lambda round: Unasked(), MadeAnew())
 
 
 def task(bench, objective, *, images=None, view="plain", columns=None, start=None, **changes):

@@ -22,7 +22,7 @@ from fedgr_secure.federation.cohort import Cohort, draw_dropouts
 from fedgr_secure.federation.counts import SecureCounts
 from fedgr_secure.federation.evaluate import Evaluator
 from fedgr_secure.federation.folder import MOST_THREADS, RunFolder
-from fedgr_secure.federation.releases import KeptReleases
+from fedgr_secure.federation.releases import KeptReleases, MadeAnew
 from fedgr_secure.federation.runner import ClientRunner, DebugRunner, SequentialRunner
 from fedgr_secure.federation.secure import SecureAggregation
 from fedgr_secure.federation.store import ClientStore, DiskStore, MemoryStore, StateFolder
@@ -119,7 +119,7 @@ class Federation:
             self.randomness,
             self.channel,
             lambda round: self._noise(client, round),
-            self.releases,
+            self.releases if self.channel.private else MadeAnew(),
         )
 
     def _noise(self, client: int, round: int) -> NoiseSource:
@@ -162,7 +162,7 @@ class Federation:
 
     def _release_record(self, cohort: Cohort) -> ReleaseRecord | None:
         """What the cohort's clients have been charged for, where a private channel asked for uploads."""
-        if self.channel.name == "plain" or not cohort.released:
+        if not (self.channel.private and cohort.released):
             return None
         charged = {str(client): self.evaluator.releases.get(client, 0) for client in cohort.halves}
         sent = self.releases.of_round(cohort.round)
@@ -170,7 +170,7 @@ class Federation:
 
     def client_records(self) -> tuple[ClientRecord, ...]:
         """Every client as it stands, for the report."""
-        truth, evaluator, private = self.evaluator.truth, self.evaluator, self.channel.name != "plain"
+        truth, evaluator, private = self.evaluator.truth, self.evaluator, self.channel.private
         return tuple(
             ClientRecord(
                 client=k,

@@ -79,7 +79,7 @@ class FedGRClient:
         if isinstance(message, Observe):
             self._observe(message.weights)
             return Proxies(message.round, self._release(message.round))
-        if message.weights is not None:
+        if message.weights is not None and self._global is None:  # not a second time in one round
             self._observe(message.weights)
         return self._revise(message)
 

@@ -131,15 +131,14 @@ class FedGRServer:
 
     def _round_of_counts(self, channel: HistogramProxies, number: int, cohort: AskCohort) -> Mixture | None:
         """Where a release is due, the mixture of the newest histograms; then the training, with the newest there is."""
-        mixture = None
-        asked = channel.due(number) and self._has_budget(channel, cohort.clients)
-        if asked:
+        mixture, tally = None, None
+        if channel.due(number) and self._has_budget(channel, cohort.clients):
             tally = cohort.tally(Observe(number, self.state.weights), self.state.weights, expect=Proxies)
             counted = {str(client): np.array(self._asked(client) + 1) for client in cohort.clients}
             self.state = replace(self.state, asked=self.state.asked | counted)
             mixture = self._of_counts(channel, number, tally) if tally is not None else None
         newest = self.state.mixture or nothing_known()
-        weights = None if asked else self.state.weights
+        weights = None if tally is not None else self.state.weights  # after a sum that was given up some lack them
         self._train(cohort, Revise(number, weights, newest, None, None))
         return mixture
 

@@ -78,8 +78,8 @@ class Channel(Protocol):
         """Nats; a client clips every loss to this before anything else, and counts one that is not finite as it."""
 
     @property
-    def summed(self) -> bool:
-        """Whether uploads travel under a secure sum, so that the server sees their total alone."""
+    def private(self) -> bool:
+        """Whether uploads carry noise, so that each is charged to a budget and must not be made twice."""
 
     def due(self, round: int) -> bool:
         """Whether the server asks for uploads in this round."""

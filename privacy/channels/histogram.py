@@ -44,7 +44,7 @@ class HistogramProxies:
     schedule: Schedule
     insecure: bool = False
     name: ClassVar[str] = "histogram"
-    summed: ClassVar[bool] = True
+    private: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _ = self.sigma  # a budget that no noise can keep is refused here

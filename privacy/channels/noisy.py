@@ -51,7 +51,7 @@ class NoisyProxies:
     schedule: Schedule
     insecure: bool = False
     name: ClassVar[str] = "noisy"
-    summed: ClassVar[bool] = False
+    private: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.budget.adjacency == "add-remove":

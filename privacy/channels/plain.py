@@ -25,7 +25,7 @@ class PlainProxies:
 
     largest: float = LARGEST_LOSS
     name: ClassVar[str] = "plain"
-    summed: ClassVar[bool] = False
+    private: ClassVar[bool] = False
 
     def due(self, round: int) -> bool:
         """In every round."""

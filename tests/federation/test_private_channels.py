@@ -262,3 +262,7 @@ def test_a_run_without_settings_is_private():
     assert (config.proxies.channel, config.proxies.epsilon, config.proxies.noise) == ("histogram", 1.0, "system")
     channel = channel_for(config, classes=10, samples=[72] * 20, sizes=[10])
     assert channel.spent(channel.budget.releases) <= 1.0 and channel.honest == 5
+
+
+def test_the_plain_channel_keeps_no_upload_on_disk(stopped):
+    assert not (stopped(after=2, checkpoint_every=0) / "checkpoint" / "releases").exists()

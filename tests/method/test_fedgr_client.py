@@ -406,3 +406,15 @@ def test_the_servers_arrays_are_never_written_to():
     kept = {name: value.copy() for name, value in subject.weights.items()}
     subject.train(subject.task())
     assert tiny.same(subject.weights, kept)
+
+
+def test_a_client_that_has_observed_in_this_round_does_not_do_so_again():
+    """After a secure sum that was given up the server sends the model again, for those that never had it."""
+    subject, late = Bench(), Bench()
+    subject.observe(WARMUP)
+    mixture = Mixture((0.5, 3.0), (0.2, 1.5), (0.6, 0.4))
+    for half in (subject, late):
+        half.half.answer(Revise(WARMUP, half.weights, mixture, None, None))
+    assert subject.half.state.observed == late.half.state.observed == 1
+    assert subject.half.state.participations == late.half.state.participations == 1
+    np.testing.assert_array_equal(subject.half.state.mean_losses, late.half.state.mean_losses)
