@@ -201,9 +201,11 @@ def test_the_truth_reaches_the_evaluator_alone(finished, tiny, tmp_path, monkeyp
             test_labels=generator.permutation(truth.test_labels),
         )
 
+    cases = ({}, {"decide_at": "server"}, {"sieve": False}, {"method": "fedprox"})
+    truthful = [finished(**changes) for changes in cases]  # before the lie: other tests share these runs
     monkeypatch.setattr(federation, "federate", lie)
-    for number, changes in enumerate(({}, {"decide_at": "server"}, {"sieve": False}, {"method": "fedprox"})):
-        lied, honest = loop.run(tiny(out=tmp_path / str(number), **changes)), finished(**changes)
+    for number, (changes, honest) in enumerate(zip(cases, truthful, strict=True)):
+        lied = loop.run(tiny(out=tmp_path / str(number), **changes))
         assert files_of(lied)[1] == files_of(honest)[1]
         assert [r.mixture for r in lied.rounds] == [r.mixture for r in honest.rounds]
         assert [r.cohort for r in lied.rounds] == [r.cohort for r in honest.rounds]
