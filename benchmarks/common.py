@@ -15,10 +15,11 @@ from rich.console import Console
 
 from fedgr_secure.app.sweep import Cell, Outcome, cell_folder, slug, sweep
 from fedgr_secure.app.tables import compare_markdown, compare_rows, compare_table, duration, percent
-from fedgr_secure.config import Config, override, to_table
+from fedgr_secure.config import override, to_table
 from fedgr_secure.errors import nearest, require
 from fedgr_secure.federation.folder import versions
 from fedgr_secure.records import Summary
+from fedgr_secure.sections import Config
 
 RESULTS = Path(__file__).parent / "results"
 

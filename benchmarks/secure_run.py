@@ -19,9 +19,10 @@ from fedgr_secure.app import presets
 from fedgr_secure.app.secure_report import PHASE
 from fedgr_secure.app.sweep import cell_folder, slug
 from fedgr_secure.app.tables import compare_markdown, compare_rows
-from fedgr_secure.config import Config, override
+from fedgr_secure.config import override
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.records import Summary
+from fedgr_secure.sections import Config
 
 CLEAR, SECURE = "fedgr, in the clear", "fedgr, secure sums"
 FINER = "fedgr, secure sums in 64 bits"

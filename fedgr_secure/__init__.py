@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedgr_secure.config import Config, override
+from fedgr_secure.config import override
+from fedgr_secure.sections import Config
 
 if TYPE_CHECKING:
     from fedgr_secure.federation.loop import Result, resume, run

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fedgr_secure.checks import sums_securely
 from fedgr_secure.cohorts import cohort_sizes
-from fedgr_secure.config import Config, sums_securely
+from fedgr_secure.sections import Config
 from privacy.claims import PrivacyClaim, plain_weights, summed_weights
 from privacy.secagg import default_colluders
 

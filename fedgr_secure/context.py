@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgr_secure.config import Config
 from fedgr_secure.data.types import Shard
 from fedgr_secure.messages import Update
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import Config
 from fedgr_secure.wire import Weights
 from privacy.channels.channel import Channel, Memory, Upload
 from privacy.claims import PrivacyClaim

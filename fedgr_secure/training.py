@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedgr_secure.config import TrainingConfig
 from fedgr_secure.data.types import UInt8
 from fedgr_secure.errors import DivergedError, require
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import TrainingConfig
 from fedgr_secure.wire import Weights
 
 if TYPE_CHECKING:

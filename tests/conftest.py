@@ -7,7 +7,8 @@ from hypothesis import settings
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is first imported, also by child processes
 
-from fedgr_secure.config import Config, override
+from fedgr_secure.config import override
+from fedgr_secure.sections import Config
 
 settings.register_profile("slow machines", deadline=None)
 settings.load_profile("slow machines")

@@ -9,11 +9,11 @@ import torch
 
 from fedgr_secure.aggregate import average
 from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX, ProximalObjective
-from fedgr_secure.config import Config, FedProxConfig, ViewConfig
 from fedgr_secure.context import ServerContext
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.models.output import Output
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import Config, FedProxConfig, ViewConfig
 from fedgr_secure.training import TrainingTask
 from privacy.channels.plain import PlainProxies
 

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedgr_secure import training
-from fedgr_secure.config import TrainingConfig
 from fedgr_secure.errors import DivergedError, InputError
 from fedgr_secure.models.output import Output
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import TrainingConfig
 from fedgr_secure.training import Prediction, Workbench
 
 

@@ -14,7 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgr_secure.config import (
+from fedgr_secure.checks import check
+from fedgr_secure.config import from_table, override, read_toml, to_table, to_toml
+from fedgr_secure.errors import InputError, nearest
+from fedgr_secure.sections import (
     Config,
     DataConfig,
     FederationConfig,
@@ -26,14 +29,7 @@ from fedgr_secure.config import (
     PartitionConfig,
     ProxyConfig,
     TrainingConfig,
-    check,
-    from_table,
-    override,
-    read_toml,
-    to_table,
-    to_toml,
 )
-from fedgr_secure.errors import InputError, nearest
 from fedgr_secure.typed import decode, read_json, read_json_lines
 
 SECTIONS = [

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import torch
 
-from fedgr_secure.config import Config, FederationConfig, ModelConfig, TrainingConfig, ViewConfig
 from fedgr_secure.context import ClientContext
 from fedgr_secure.data.types import ArrayImages, ImageSpec, Shard
 from fedgr_secure.data.views import Views
 from fedgr_secure.federation.releases import MadeAnew
 from fedgr_secure.models import build_model
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import Config, FederationConfig, ModelConfig, TrainingConfig, ViewConfig
 from fedgr_secure.training import TrainingTask, Workbench
 from privacy.channels.plain import PlainProxies
 

@@ -19,8 +19,9 @@ import tyro
 from fedgr_secure.app import presets, usage
 from fedgr_secure.app.failures import failure
 from fedgr_secure.app.plan import Plan
-from fedgr_secure.config import Config, Method, default_folder
+from fedgr_secure.config import default_folder
 from fedgr_secure.errors import InputError, require
+from fedgr_secure.sections import Config, Method
 
 _PROGRAM = "fedgr-secure"
 _CONFIG_HELP = f"a TOML file or a preset ({', '.join(presets.names())}); comes before the flags, which override it"

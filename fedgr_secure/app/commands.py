@@ -14,11 +14,13 @@ from fedgr_secure.app.progress import LiveProgress
 from fedgr_secure.app.report import write_report
 from fedgr_secure.app.runfolder import read_run
 from fedgr_secure.app.sweep import CSV, MARKDOWN, Cell, Outcome, cell_folder, check_root, sweep
-from fedgr_secure.config import Config, Method, check, data_name
+from fedgr_secure.checks import check
+from fedgr_secure.config import data_name
 from fedgr_secure.errors import require
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.files import write_atomic
 from fedgr_secure.records import Summary
+from fedgr_secure.sections import Config, Method
 
 
 def run(config: Config, *, as_json: bool) -> None:

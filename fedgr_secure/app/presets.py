@@ -6,8 +6,9 @@ import os
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from fedgr_secure.config import Config, read_toml
+from fedgr_secure.config import read_toml
 from fedgr_secure.errors import InputError, nearest
+from fedgr_secure.sections import Config
 
 
 def names() -> list[str]:

@@ -13,8 +13,9 @@ from fedgr_secure.app.html import table
 from fedgr_secure.app.runfolder import RunData, read_run
 from fedgr_secure.app.secure_report import release_section, secure_section
 from fedgr_secure.app.tables import ABSENT, METHOD_NAMES, data_size, duration, number, percent
-from fedgr_secure.config import NoiseConfig, data_name, to_toml
+from fedgr_secure.config import data_name, to_toml
 from fedgr_secure.files import write_atomic
+from fedgr_secure.sections import NoiseConfig
 from privacy.claims import PrivacyClaim
 
 LAST_ROUNDS = 15

@@ -6,11 +6,11 @@ import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedgr_secure.config import Config
 from fedgr_secure.errors import require
 from fedgr_secure.federation.folder import Manifest, RunFolder
 from fedgr_secure.files import disk
 from fedgr_secure.records import ClientRecord, LossHistogram, RoundRecord, RoundTiming, Summary
+from fedgr_secure.sections import Config
 from privacy.claims import PrivacyClaim
 
 

@@ -18,9 +18,10 @@ from threading import Thread
 
 from fedgr_secure.app.failures import Failure, failure
 from fedgr_secure.app.tables import is_table
-from fedgr_secure.config import Config, check
+from fedgr_secure.checks import check
 from fedgr_secure.errors import require
 from fedgr_secure.records import Summary
+from fedgr_secure.sections import Config
 
 MARKDOWN, CSV = "compare.md", "compare.csv"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgr_secure.config import Config, DataConfig
 from fedgr_secure.data.checks import UNKNOWN, check_source
 from fedgr_secure.data.files import listed, shown
 from fedgr_secure.data.noise import Corruption, corrupt
@@ -14,6 +13,7 @@ from fedgr_secure.data.partition import partition
 from fedgr_secure.data.types import FederatedData, Labels, Shard, Source, Truth
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import Config, DataConfig
 
 
 def federate(source: Source, config: Config, randomness: Randomness) -> tuple[FederatedData, Truth]:

@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from fedgr_secure.config import DataConfig
 from fedgr_secure.data.checks import UNKNOWN, need_folder
 from fedgr_secure.data.files import is_folder, listed, read_text, regular_file, shown, visible
 from fedgr_secure.data.stores import FileImages, Raw, Statistics
 from fedgr_secure.data.types import Labels
 from fedgr_secure.errors import require
+from fedgr_secure.sections import DataConfig
 
 FOLDER_SIZE = 32
 CLOTHING_SIZE = 224

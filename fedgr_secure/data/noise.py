@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgr_secure.config import NoiseConfig
 from fedgr_secure.data.checks import UNKNOWN
 from fedgr_secure.data.cifar100 import FINE_TO_SUPERCLASS
 from fedgr_secure.data.types import Labels
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import NoiseConfig
 
 GROUP = 5
 CIFAR10_PAIRS = {9: 1, 2: 0, 3: 5, 5: 3, 4: 7}

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from fedgr_secure.config import DataConfig
 from fedgr_secure.data.checks import as_labels, check_labels
 from fedgr_secure.data.files import listed, reason, regular_file, shown
 from fedgr_secure.data.stores import Raw, in_memory
 from fedgr_secure.data.types import Labels, UInt8
 from fedgr_secure.errors import InputError, require
+from fedgr_secure.sections import DataConfig
 
 SMALLEST_SIDE = 8
 HALF_LEVEL = 0.5 / 255

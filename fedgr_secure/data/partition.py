@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgr_secure.config import PartitionConfig
 from fedgr_secure.data.files import read_text, reason, shown
 from fedgr_secure.data.types import Labels
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import PartitionConfig
 
 Indices = NDArray[np.int64]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgr_secure.config import DataConfig
 from fedgr_secure.data.checks import check_source
 from fedgr_secure.data.folders import read_clothing1m, read_folder
 from fedgr_secure.data.npz import read_npz
@@ -23,6 +22,7 @@ from fedgr_secure.data.torchvision_sets import read_torchvision
 from fedgr_secure.data.types import ImageSpec, ImageStore, Labels, Source
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import DataConfig
 
 _SUBSETS = Randomness(seed=0)
 """Subsets and samples do not depend on a run's seed: runs that differ in nothing but the seed see the same images."""

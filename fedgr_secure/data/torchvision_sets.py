@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fedgr_secure.config import DataConfig
 from fedgr_secure.data.checks import need_folder
 from fedgr_secure.data.cifar100 import FINE_CLASSES
 from fedgr_secure.data.files import reason, shown
 from fedgr_secure.data.stores import Raw, Statistics, in_memory
 from fedgr_secure.data.types import Labels, UInt8
 from fedgr_secure.errors import InputError
+from fedgr_secure.sections import DataConfig
 
 DIGIT_NAMES = tuple("0123456789")
 FASHION_NAMES = (

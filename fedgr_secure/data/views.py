@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from fedgr_secure.config import ViewConfig
 from fedgr_secure.data.randaugment import RandAugment
 from fedgr_secure.data.types import ImageSpec, UInt8
 from fedgr_secure.errors import require
+from fedgr_secure.sections import ViewConfig
 
 CHUNK_VALUES = 1 << 20
 """Values (images x channels x height x width) worked on at a time; the best of 2^18 .. 2^21 on a CPU."""

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from fedgr_secure.config import Config
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.counts import fewest_honest
+from fedgr_secure.sections import Config
 from privacy.budget import Budget, Schedule
 from privacy.channels.channel import Channel
 from privacy.channels.histogram import HistogramProxies

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgr_secure.aggregate import average
-from fedgr_secure.config import DropoutConfig
 from fedgr_secure.context import ClientHalf, Tally
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.counts import PURPOSE, SecureCounts
@@ -23,6 +22,7 @@ from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.messages import Update
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.records import SumRecord
+from fedgr_secure.sections import DropoutConfig
 from fedgr_secure.wire import Weights, to_bytes
 from privacy.secagg import Phase
 from privacy.secagg.messages import kind_of

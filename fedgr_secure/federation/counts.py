@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgr_secure.config import SecureSumConfig
 from fedgr_secure.federation.secure import model_digest, parameters_of, refusing
 from fedgr_secure.federation.sums import Hearing, Opened, SecureSums
+from fedgr_secure.sections import SecureSumConfig
 from fedgr_secure.wire import Weights
 from privacy.channels.histogram import HistogramProxies
 from privacy.secagg import Contribution, Group, Layout, Parameters, default_colluders

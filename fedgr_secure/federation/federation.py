@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
+from fedgr_secure.checks import sums_securely
 from fedgr_secure.cohorts import cohort_sizes, draw_cohort
-from fedgr_secure.config import Config, sums_securely
 from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
 from fedgr_secure.data.federated import federate
 from fedgr_secure.data.sources import load_source
@@ -40,6 +40,7 @@ from fedgr_secure.records import (
     finite_or_none,
 )
 from fedgr_secure.registry import METHODS
+from fedgr_secure.sections import Config
 from fedgr_secure.training import Workbench
 from privacy.channels.channel import Channel
 from privacy.channels.histogram import HistogramProxies

@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from fedgr_secure.config import Config, OutputConfig, from_table, to_table
+from fedgr_secure.config import from_table, to_table
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.replaced import REPLACED, forget, put_back, recover, set_aside
 from fedgr_secure.files import disk, open_regular, read_bytes, write_atomic, write_plain
 from fedgr_secure.records import ClientRecord, LossHistogram, RoundRecord, RoundTiming, Summary, to_json
+from fedgr_secure.sections import Config, OutputConfig
 from fedgr_secure.typed import decode, first_lines, read_json, read_json_lines
 from fedgr_secure.wire import Weights
 from privacy.claims import PrivacyClaim

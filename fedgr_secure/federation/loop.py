@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedgr_secure.config import Config, check, data_name, default_folder, sums_securely
+from fedgr_secure.checks import check, sums_securely
+from fedgr_secure.config import data_name, default_folder
 from fedgr_secure.data.types import FederatedData, Truth
 from fedgr_secure.errors import DivergedError, InputError, require
 from fedgr_secure.federation.checkpoint import Belongs, Checkpoints
@@ -25,6 +26,7 @@ from fedgr_secure.records import (
     Summary,
 )
 from fedgr_secure.registry import METHODS
+from fedgr_secure.sections import Config
 from fedgr_secure.wire import Weights
 
 OnRound = Callable[[RoundRecord], None]

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgr_secure.aggregate import check_weights
-from fedgr_secure.config import SecureSumConfig
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.sums import Hearing, Opened, SecureSums
 from fedgr_secure.messages import Update
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import SecureSumConfig
 from fedgr_secure.wire import Weights
 from privacy.secagg import ConfigurationError, Contribution, Group, Layout, Parameters
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fedgr_secure.config import SecureSumConfig
 from fedgr_secure.records import SumRecord
+from fedgr_secure.sections import SecureSumConfig
 from privacy.secagg import (
     AbortError,
     Contribution,

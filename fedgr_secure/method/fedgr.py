@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fedgr_secure.claims import weights_claim
-from fedgr_secure.config import Config
 from fedgr_secure.context import ClientContext, Method, ServerContext
 from fedgr_secure.messages import Update
 from fedgr_secure.method.client import FedGRClient, FedGRState, verdict_of
 from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.server import FedGRServer, FedGRServerState
 from fedgr_secure.method.stored import check_client, check_server
+from fedgr_secure.sections import Config
 from privacy.channels.channel import Channel
 from privacy.claims import PrivacyClaim
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from fedgr_secure.config import ModelConfig
 from fedgr_secure.data.types import ImageSpec
 from fedgr_secure.errors import require
 from fedgr_secure.models.output import Output
 from fedgr_secure.models.resnet import build_resnet
 from fedgr_secure.models.small import MLP, SmallCNN
+from fedgr_secure.sections import ModelConfig
 
 __all__ = ["Output", "build_model"]
 

@@ -4,8 +4,9 @@ import dataclasses
 import json
 import math
 
-from fedgr_secure.config import Config, DataConfig, FederationConfig, OutputConfig, to_table
+from fedgr_secure.config import to_table
 from fedgr_secure.records import ClientRecord, MixtureRecord, RoundRecord, RoundTiming, Summary, to_json
+from fedgr_secure.sections import Config, DataConfig, FederationConfig, OutputConfig
 from privacy.claims import PrivacyClaim, no_privacy
 
 WEIGHTS = no_privacy("model weights", "plain", "The server sees every client's <update> & more.")

@@ -14,9 +14,11 @@ from run_folders import make_folder
 
 from fedgr_secure.app import cli, commands, presets, report
 from fedgr_secure.app.failures import OUT_OF_MEMORY
-from fedgr_secure.config import Config, check, read_toml, to_toml
+from fedgr_secure.checks import check
+from fedgr_secure.config import read_toml, to_toml
 from fedgr_secure.errors import InputError
 from fedgr_secure.federation.folder import RunFolder
+from fedgr_secure.sections import Config
 
 
 @pytest.fixture

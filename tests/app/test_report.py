@@ -11,8 +11,8 @@ from run_folders import MIXTURE, PROXIES, WEIGHTS, edit, make_folder
 from fedgr_secure.app.figures import FIGURES, mixture_counts, run_title, write_figures
 from fedgr_secure.app.report import claim_words, noise_words, write_report
 from fedgr_secure.app.runfolder import LossHistogram, read_run
-from fedgr_secure.config import NoiseConfig
 from fedgr_secure.errors import InputError
+from fedgr_secure.sections import NoiseConfig
 
 VOID = {"meta", "img", "br", "hr", "input", "link"}
 

@@ -14,9 +14,9 @@ from run_folders import make_folder
 from fedgr_secure.app import cli
 from fedgr_secure.app.failures import failure
 from fedgr_secure.app.sweep import Cell, cell_folder, sweep
-from fedgr_secure.config import Config
 from fedgr_secure.errors import DivergedError, InputError
 from fedgr_secure.federation import loop
+from fedgr_secure.sections import Config
 
 
 @pytest.fixture

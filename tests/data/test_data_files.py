@@ -8,7 +8,6 @@ import pytest
 import torch
 from torchvision.models import resnet50
 
-from fedgr_secure.config import DataConfig, PartitionConfig
 from fedgr_secure.data.files import listed, read_text, shown, visible
 from fedgr_secure.data.partition import partition
 from fedgr_secure.data.sources import load_source
@@ -16,6 +15,7 @@ from fedgr_secure.data.stores import FileImages
 from fedgr_secure.errors import InputError
 from fedgr_secure.models.resnet import load_backbone
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import DataConfig, PartitionConfig
 
 
 def by_file(path):

@@ -8,11 +8,11 @@ import zipfile
 import numpy as np
 import pytest
 
-from fedgr_secure.config import DataConfig
 from fedgr_secure.data.sources import load_source
 from fedgr_secure.data.stores import measure
 from fedgr_secure.data.types import ArrayImages
 from fedgr_secure.errors import InputError
+from fedgr_secure.sections import DataConfig
 
 
 def arrays(shape=(8, 9), dtype=np.uint8, train=12, test=6, classes=3):

@@ -6,12 +6,13 @@ import json
 import numpy as np
 import pytest
 
-from fedgr_secure.config import Config, DataConfig, FederationConfig, NoiseConfig, PartitionConfig, override
+from fedgr_secure.config import override
 from fedgr_secure.data.federated import federate
 from fedgr_secure.data.sources import load_source
 from fedgr_secure.data.types import ArrayImages, ImageSpec, Source
 from fedgr_secure.errors import InputError
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import Config, DataConfig, FederationConfig, NoiseConfig, PartitionConfig
 
 
 def source(true_labels=None, given=None, samples=60, classes=3):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedgr_secure.config import Config, DataConfig, check
+from fedgr_secure.checks import check
 from fedgr_secure.data import stores
 from fedgr_secure.data.sources import load_source
 from fedgr_secure.errors import InputError
+from fedgr_secure.sections import Config, DataConfig
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedgr_secure.config import NoiseConfig
 from fedgr_secure.data.cifar100 import FINE_CLASSES, FINE_TO_SUPERCLASS, SUPERCLASSES
 from fedgr_secure.data.noise import asymmetric_partners, corrupt, noisy_clients
 from fedgr_secure.errors import InputError
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import NoiseConfig
 
 
 def make(true_labels, clients=1, classes=10, seed=0, given=None, **settings):

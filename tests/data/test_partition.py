@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgr_secure.config import PartitionConfig
 from fedgr_secure.data.partition import partition
 from fedgr_secure.errors import InputError
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import PartitionConfig
 
 
 def make(labels, clients, seed=0, **settings):

@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("torchvision")
 
-from fedgr_secure.config import DataConfig
 from fedgr_secure.data.sources import load_source
 from fedgr_secure.data.torchvision_sets import CLASS_NAMES, STATISTICS
 from fedgr_secure.errors import InputError
+from fedgr_secure.sections import DataConfig
 
 DRAW = np.random.default_rng(1)
 

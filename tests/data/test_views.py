@@ -8,12 +8,12 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as published
 
-from fedgr_secure.config import ViewConfig
 from fedgr_secure.data import randaugment
 from fedgr_secure.data import views as views_module
 from fedgr_secure.data.types import ImageSpec
 from fedgr_secure.data.views import Views
 from fedgr_secure.errors import InputError
+from fedgr_secure.sections import ViewConfig
 
 SHAPES = [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 20, 33), (2, 9, 16), (4, 5, 5), (1, 3, 2)]
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedgr_secure.config import Config
 from fedgr_secure.data.types import ArrayImages, FederatedData, ImageSpec, Shard, Truth
 from fedgr_secure.federation.evaluate import Evaluator
 from fedgr_secure.method.sieve import Verdict
 from fedgr_secure.registry import METHODS
+from fedgr_secure.sections import Config
 from fedgr_secure.training import Prediction
 
 SPEC = ImageSpec(1, 1, 1, ("a", "b"), (0.0,), (1.0,), False)

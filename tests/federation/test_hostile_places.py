@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedgr_secure.config import Config, ViewConfig, check, override
+from fedgr_secure.checks import check
+from fedgr_secure.config import override
 from fedgr_secure.data.folders import _keys
 from fedgr_secure.data.types import ImageSpec
 from fedgr_secure.data.views import Views
@@ -15,6 +16,7 @@ from fedgr_secure.errors import InputError
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.federation.loop import complete, resume, run
 from fedgr_secure.federation.store import StateFolder
+from fedgr_secure.sections import Config, ViewConfig
 
 
 @pytest.mark.parametrize("content", ['{"name": "my web app"}', "{}", "", "not json"])

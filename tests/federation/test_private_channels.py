@@ -6,7 +6,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from fedgr_secure.config import Config, check, override
+from fedgr_secure.checks import check
+from fedgr_secure.config import override
 from fedgr_secure.errors import CheckpointError, InputError
 from fedgr_secure.federation import federation as federations
 from fedgr_secure.federation.channels import channel_for
@@ -18,6 +19,7 @@ from fedgr_secure.federation.releases import KeptReleases
 from fedgr_secure.federation.sums import SecureSums
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.method.messages import Observe, Proxies
+from fedgr_secure.sections import Config
 from fedgr_secure.wire import to_bytes
 from privacy.channels.channel import Memory
 from privacy.mechanisms import InsecureSeededNoise

@@ -102,7 +102,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("step", range(1, 40))
 def test_death_at_any_step_of_the_exchange_loses_no_file_of_the_old_run(tmp_path, monkeypatch, step):
     """Dies before the n-th change of a directory; then another attempt that fails brings the old run back."""
-    from fedgr_secure.config import Config
+    from fedgr_secure.sections import Config
 
     folder = RunFolder(tmp_path)
     write = {"privacy": (), "threads": 1, "parameters": 1, "fingerprint": "old"}

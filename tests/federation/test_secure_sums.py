@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from fedgr_secure.checks import check
 from fedgr_secure.cohorts import cohort_sizes, draw_cohort
-from fedgr_secure.config import Config, DropoutConfig, check, override
+from fedgr_secure.config import override
 from fedgr_secure.errors import DivergedError, InputError
 from fedgr_secure.federation.cohort import Cohort, draw_dropouts
 from fedgr_secure.federation.federation import prepare
@@ -17,6 +18,7 @@ from fedgr_secure.federation.sums import SecureSums
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import Config, DropoutConfig
 from privacy.secagg import Phase
 from privacy.secagg.messages import ENVELOPE
 

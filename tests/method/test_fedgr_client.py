@@ -10,13 +10,13 @@ import torch
 from reference import slow_averages
 from sklearn.mixture import GaussianMixture
 
-from fedgr_secure.config import FedGRConfig
 from fedgr_secure.messages import Update
 from fedgr_secure.method.client import FedGRClient, first_state, verdict_of
 from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.refine import NO_LABEL
 from fedgr_secure.method.sieve import Mixture, MixtureSettings, fit_mixture, judge
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import FedGRConfig
 from fedgr_secure.training import TrainingTask
 from fedgr_secure.wire import from_bytes, to_bytes
 from privacy.channels.plain import PlainProxies

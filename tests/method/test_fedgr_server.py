@@ -5,7 +5,6 @@ import pytest
 from sklearn.mixture import GaussianMixture
 
 from fedgr_secure.aggregate import average
-from fedgr_secure.config import Config, FedGRConfig
 from fedgr_secure.context import ServerContext
 from fedgr_secure.errors import DivergedError, InputError
 from fedgr_secure.messages import Update
@@ -14,6 +13,7 @@ from fedgr_secure.method.messages import Observe, Proxies, Revise
 from fedgr_secure.method.server import FedGRServer, FedGRServerState
 from fedgr_secure.method.sieve import fit_mixture
 from fedgr_secure.randomness import Randomness
+from fedgr_secure.sections import Config, FedGRConfig
 from privacy.channels.plain import PlainProxies
 
 START = {"w": np.zeros(2, np.float32), "batches": np.array(5)}

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from fedgr_secure.config import ModelConfig
 from fedgr_secure.data.types import ImageSpec
 from fedgr_secure.errors import InputError
 from fedgr_secure.models import build_model
 from fedgr_secure.models.norm import group_count
+from fedgr_secure.sections import ModelConfig
 
 
 def spec(channels, height, width=None, classes=10):

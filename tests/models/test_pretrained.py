@@ -4,11 +4,11 @@ import pytest
 import torch
 from torchvision.models import resnet50
 
-from fedgr_secure.config import ModelConfig
 from fedgr_secure.data.types import ImageSpec
 from fedgr_secure.errors import InputError
 from fedgr_secure.models import build_model
 from fedgr_secure.models.resnet import load_backbone
+from fedgr_secure.sections import ModelConfig
 
 COLOUR = ImageSpec(3, 64, 64, ("shirt", "hat"), (0.5,) * 3, (0.5,) * 3, True)
 GREY = ImageSpec(1, 64, 64, ("shirt", "hat"), (0.5,), (0.5,), True)

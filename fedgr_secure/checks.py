@@ -1,0 +1,121 @@
+"""Which settings can work together. Imports neither torch nor numpy."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from fedgr_secure.errors import require
+from fedgr_secure.sections import Bound, Config
+from fedgr_secure.typed import short
+
+
+def check(config: Config) -> Config:
+    """Refuse settings that cannot work, before anything is loaded or written.
+
+    Raises:
+        InputError: naming the setting, its value and what is allowed.
+    """
+    _check_bounds(config)
+    d, n, p, f = config.data, config.noise, config.partition, config.federation
+    m, g = config.model, config.fedgr
+    require(n.rho_min <= n.rho_max, f"rho_min: {n.rho_min}, allowed: at most rho_max = {n.rho_max}")
+    require(f.cohort <= f.clients, f"cohort: {f.cohort}, allowed: at most clients = {f.clients}")
+    require(
+        d.dataset == "digits" or d.path is not None,
+        f"path: not given, but dataset {d.dataset} is read from disk: name its file or folder with --path",
+    )
+    require(
+        p.partition != "file" or p.partition_file is not None,
+        "partition_file: not given, but partition is 'file': name the JSON file with --partition-file",
+    )
+    require(
+        m.pretrained is None or m.model == "resnet50",
+        f"pretrained: {m.pretrained}, allowed: only with model resnet50, not {m.model}",
+    )
+    require(
+        not (m.norm == "batch" and config.training.batch_size == 1),
+        "batch_size: 1, allowed with norm batch: from 2 (one sample has no variance)",
+    )
+    _check_averaging(config)
+    _check_proxies(config)
+    require(
+        not (g.decide_at == "server" and not g.sieve),
+        "decide_at: server, allowed: only with the sieve on (without it each client decides alone)",
+    )
+    return config
+
+
+def sums_securely(config: Config) -> bool:
+    """Whether weights travel under secure sums."""
+    return config.secure_sum.secagg and config.method != "central"
+
+
+def _check_averaging(config: Config) -> None:
+    """Secure sums and clients that vanish need several clients, and each other."""
+    d, secagg = config.dropouts, sums_securely(config)
+    pooled = config.method == "central"
+    require(
+        not secagg or config.federation.cohort > 1, "cohort: 1, allowed with secagg: from 2 clients (or --no-secagg)"
+    )
+    lost = max(d.dropout, d.dropout_keys, d.dropout_shares, d.dropout_unmask)
+    require(not (pooled and lost), f"dropout: {lost}, allowed with method central: 0")
+    require(
+        secagg or d.dropout_unmask == 0,
+        f"dropout_unmask: {d.dropout_unmask}, allowed without secagg: 0 (there is nothing to unmask)",
+    )
+
+
+def _check_proxies(config: Config) -> None:
+    """Channels that the other settings rule out."""
+    p, g = config.proxies, config.fedgr
+    if config.method != "fedgr" or not g.sieve:
+        return
+    if p.channel == "histogram":
+        require(
+            config.secure_sum.secagg,
+            "channel: histogram, allowed: with --secagg (one client's share of the noise hides nothing by itself); "
+            "--channel plain is FedGR as published",
+        )
+        require(g.decide_at == "client", "decide_at: server, allowed with channel histogram: client (it sees no row)")
+    require(
+        p.channel == "plain" or g.mixture_data == "cohort",
+        f"mixture_data: {g.mixture_data}, allowed with channel {p.channel}: cohort",
+    )
+    require(
+        p.channel == "plain" or not g.local_observation,
+        f"local_observation: on, allowed with channel {p.channel}: off (a loss per participation is accounted)",
+    )
+    require(
+        p.channel != "noisy" or p.noising != "fresh_on_mean" or p.allow_fresh_noise,
+        "noising: fresh_on_mean, allowed: once, per_loss or diagonal; fresh noise on each mean is sqrt(T) worse at the "
+        "same epsilon (--allow-fresh-noise takes it)",
+    )
+
+
+def _check_bounds(section: Any) -> None:
+    """Hold every number of a config dataclass against the `Bound` of its type, and every path against the system."""
+    hints = get_type_hints(type(section), include_extras=True)
+    for field_ in dataclasses.fields(section):
+        value = getattr(section, field_.name)
+        if dataclasses.is_dataclass(value):
+            _check_bounds(value)
+        if Path in _kinds(hints[field_.name]):
+            fits = value is None or isinstance(value, Path)
+            require(fits, f"{field_.name}: {value!r}, allowed: a pathlib.Path")
+            require("\0" not in str(value), f"{field_.name}: {str(value)!r}, allowed: a path without a NUL character")
+        for bound in _bounds(hints[field_.name]):
+            require(value is None or bound.holds(value), f"{field_.name}: {short(value)}, allowed: {bound.words}")
+
+
+def _kinds(hint: Any) -> list[Any]:
+    """The plain types in a type, at any depth."""
+    inner = get_args(hint)
+    return [kind for part in inner for kind in _kinds(part)] if inner else [hint]
+
+
+def _bounds(hint: Any) -> list[Bound]:
+    """The bounds in a type, at any depth."""
+    found = [entry for entry in getattr(hint, "__metadata__", ()) if isinstance(entry, Bound)]
+    return found + [bound for inner in get_args(hint) for bound in _bounds(inner)]
