@@ -40,6 +40,7 @@ def check(config: Config) -> Config:
     )
     _check_averaging(config)
     _check_proxies(config)
+    _check_dp_sgd(config)
     require(
         not (g.decide_at == "server" and not g.sieve),
         "decide_at: server, allowed: only with the sieve on (without it each client decides alone)",
@@ -91,6 +92,37 @@ def _check_proxies(config: Config) -> None:
         p.channel != "noisy" or p.noising != "fresh_on_mean" or p.allow_fresh_noise,
         "noising: fresh_on_mean, allowed: once, per_loss or diagonal; fresh noise on each mean is sqrt(T) worse at the "
         "same epsilon (--allow-fresh-noise takes it)",
+    )
+
+
+def trains_privately(config: Config) -> bool:
+    """Whether the weights are trained by DP-SGD."""
+    return config.dp_sgd.weights_epsilon is not None
+
+
+def _check_dp_sgd(config: Config) -> None:
+    """What would let a record reach the updates past the clipped gradients of its own loss."""
+    if not trains_privately(config):
+        return
+    p, g, who = config.proxies, config.fedgr, f"weights_epsilon: {config.dp_sgd.weights_epsilon}"
+    require(
+        p.adjacency in ("replace-one", "label"),
+        f"adjacency: {p.adjacency}, allowed with weights_epsilon: replace-one or label (how many records a client has "
+        "is told by its weight in the mean and by its sampling rate, and a whole client is not hidden)",
+    )
+    require(p.delta > 0, f"delta: {p.delta}, allowed with weights_epsilon: above 0")
+    require(config.model.norm == "group", f"norm: {config.model.norm}, allowed with weights_epsilon: group")
+    if config.method != "fedgr":
+        return
+    require(g.sieve, f"{who}, allowed with the sieve on (a client's own mixture mixes its records)")
+    require(
+        p.channel != "plain",
+        f"{who}, allowed with channel histogram or noisy (in the clear the proxies give every record away, and what "
+        "the weights hide is lost)",
+    )
+    require(
+        not g.reset_teacher,
+        "reset_teacher: on, allowed with weights_epsilon: off (it changes the training of all records of a client)",
     )
 
 

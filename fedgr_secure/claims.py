@@ -1,4 +1,4 @@
-"""What is promised about the weights, which every method sends alike."""
+"""What is promised about weights that are trained without differential privacy."""
 
 from __future__ import annotations
 

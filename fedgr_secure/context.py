@@ -126,7 +126,8 @@ class Method:
         client, server: make the halves from a context and a stored state (None: first time).
         messages: every message type that the halves exchange.
         client_state, server_state: the record types of the stored states (None: nothing is stored).
-        claims: what is promised about everything that leaves a client, given how proxies travel.
+        claims: what is promised about everything that leaves a client, given how proxies travel and what is promised
+            about the weights.
         verdict: the client's estimate of its own label errors, from its state; None where the method makes none.
         releases: how many releases the client was charged for, from its state; None where the method makes none.
         mean_losses: the client's running-mean losses, from its state; None where the method keeps none.
@@ -143,7 +144,7 @@ class Method:
     messages: tuple[type[Any], ...]
     client_state: type[Any] | None
     server_state: type[Any]
-    claims: Callable[[Config, Channel], tuple[PrivacyClaim, ...]]
+    claims: Callable[[Config, Channel, PrivacyClaim], tuple[PrivacyClaim, ...]]
     verdict: Callable[[Any], Verdict | None] | None = None
     mean_losses: Callable[[Any], Any] | None = None
     releases: Callable[[Any], int] | None = None

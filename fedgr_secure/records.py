@@ -68,6 +68,23 @@ class ReleaseRecord:
 
 
 @dataclass(frozen=True)
+class TrainingRecord:
+    """The private trainings (DP-SGD) of a round.
+
+    Attributes:
+        trainings: by client of the cohort, for how many it has been charged so far.
+        epsilon: the most that any client of the cohort has spent so far on its weights; None in a simulation.
+        total_epsilon: the same for everything it has sent, weights and loss proxies.
+        sent: the clients that trained in this round.
+    """
+
+    trainings: dict[str, int]
+    epsilon: float | None
+    total_epsilon: float | None
+    sent: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """One round, as it ended.
 
@@ -88,6 +105,7 @@ class RoundRecord:
         survivors: whose updates are in the average, when clients may vanish; None when everybody's are.
         secure_sum: how the secure sum of the weights went, if they travelled under one.
         release: what a private channel released, if it did.
+        training: what DP-SGD was charged for, if the weights are trained by it.
     """
 
     round: int
@@ -107,6 +125,7 @@ class RoundRecord:
     survivors: tuple[int, ...] | None = None
     secure_sum: SumRecord | None = None
     release: ReleaseRecord | None = None
+    training: TrainingRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +151,10 @@ class ClientRecord:
     """charged by a private channel"""
     epsilon: float | None = None
     """spent by these"""
+    trainings: int | None = None
+    """charged by DP-SGD"""
+    total_epsilon: float | None = None
+    """spent by both together"""
 
 
 @dataclass(frozen=True)

@@ -250,6 +250,18 @@ class ProxyConfig:
 
 
 @dataclass(frozen=True)
+class DPSGDConfig:
+    """Differential privacy of the weights: DP-SGD in every client (Abadi et al. 2016), by Opacus."""
+
+    weights_epsilon: Annotated[Positive | None, UNSET] = None
+    """total budget of a client's updates for one record, at --delta (default: none; the weights are not private)"""
+    gradient_clip: Positive = 1.0
+    """L2 norm that the gradient of one record's loss is clipped to"""
+    trainings: Annotated[Rounds | None, UNSET] = None
+    """in how many rounds a client trains at most; fewer need less noise; later it returns the model (default: all)"""
+
+
+@dataclass(frozen=True)
 class FedGRConfig:
     """FedGR's settings and switches (docs/method.md, 'Settings' and 'Switches'); defaults are the paper's."""
 
@@ -346,6 +358,7 @@ class Config:
     dropouts: DropoutConfig = field(default_factory=DropoutConfig)
     secure_sum: SecureSumConfig = field(default_factory=SecureSumConfig)
     proxies: ProxyConfig = field(default_factory=ProxyConfig)
+    dp_sgd: DPSGDConfig = field(default_factory=DPSGDConfig)
     fedgr: FedGRConfig = field(default_factory=FedGRConfig)
     fedprox: FedProxConfig = field(default_factory=FedProxConfig)
     output: OutputConfig = field(default_factory=OutputConfig)

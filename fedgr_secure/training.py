@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -40,7 +40,9 @@ class TrainingTask:
         images: uint8 (n, channels, height, width).
         view: which view the student sees.
         columns: per-sample tensors (n, ...), cut into batches beside the images.
-        objective: pure function of (parameters, batch, forward) -> scalar loss.
+        objective: pure function of (parameters, batch, forward) -> scalar loss, a mean over the batch in which each
+            sample's part depends on the sample alone, and on the parameters through `forward` alone.
+        penalty: a term of the loss that depends on the parameters alone.
         epochs: passes over the data.
         finish: the reply to the server, from the trained weights.
         on_step: called after step m = 1, 2, ... with the student's live parameters and buffers.
@@ -56,8 +58,57 @@ class TrainingTask:
     objective: Objective
     epochs: int
     finish: Callable[[Weights], Any]
+    penalty: Callable[[Mapping[str, Tensor]], Tensor] | None = None
     on_step: Callable[[Mapping[str, Tensor], int], None] | None = None
     on_epoch: Callable[[int, Callable[[], Weights]], None] | None = None
+
+
+class LocalSGD(Protocol):
+    """The optimiser of one local training: which samples each step takes, and what it does with their loss."""
+
+    def batches(self, count: int, epochs: int, draw: torch.Generator) -> list[tuple[int, Tensor]]:
+        """Epoch (from 1) and rows, int64, of every step over `count` samples."""
+
+    def step(self, loss: Tensor | None, penalty: Tensor | None) -> None:
+        """One step on the loss of a batch (None: of no samples) and the penalty."""
+
+    def close(self, weights: Weights) -> None:
+        """Told of the trained weights at the end."""
+
+
+class PlainSGD:
+    """SGD over epochs in random order; the last batch is kept however small.
+
+    Args:
+        bench: the batch size and the optimiser's settings; with BatchNorm a batch of one sample, which has no variance,
+            is skipped.
+        task: not asked.
+        parameters: trained in place.
+    """
+
+    def __init__(self, bench: Workbench, task: TrainingTask, parameters: Mapping[str, nn.Parameter]) -> None:
+        self._optimiser = bench.sgd_of(list(parameters.values()))
+        self._size, self._least = bench.config.batch_size, 2 if bench.has_batch_norm else 1
+
+    def batches(self, count: int, epochs: int, draw: torch.Generator) -> list[tuple[int, Tensor]]:
+        """Every sample once an epoch."""
+        return [
+            (epoch, rows)
+            for epoch in range(1, epochs + 1)
+            for rows in torch.randperm(count, generator=draw).split(self._size)
+            if len(rows) >= self._least
+        ]
+
+    def step(self, loss: Tensor | None, penalty: Tensor | None) -> None:
+        """One step of SGD."""
+        if loss is None:
+            return
+        self._optimiser.zero_grad()
+        (loss if penalty is None else loss + penalty).backward()
+        self._optimiser.step()
+
+    def close(self, weights: Weights) -> None:
+        """Nothing is left behind."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +138,16 @@ class Workbench:
     device: str = "cpu"
     check: bool = False
     """refuse a non-finite loss at the step where it appears (the debug runner's switch)"""
+    sgd: Callable[[Workbench, TrainingTask, Mapping[str, nn.Parameter]], LocalSGD] = PlainSGD
+    """makes the optimiser of each training"""
     _live: dict[str, Tensor] = field(init=False, repr=False)
-    _has_batch_norm: bool = field(init=False, repr=False)
+    has_batch_norm: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.model.to(self.device)
         self._live = dict(self.model.state_dict(keep_vars=True))
         norms = (nn.modules.batchnorm._BatchNorm,)
-        self._has_batch_norm = any(isinstance(module, norms) for module in self.model.modules())
+        self.has_batch_norm = any(isinstance(module, norms) for module in self.model.modules())
 
     def weights(self) -> Weights:
         """A copy of the model's parameters and buffers as they are now."""
@@ -133,65 +186,60 @@ class Workbench:
         return Prediction(torch.cat(logits), torch.cat(features))
 
     def train(self, task: TrainingTask) -> Weights:
-        """Carry out one local training with a fresh SGD optimiser; the trained weights.
-
-        The last batch is kept however small; with BatchNorm a batch of one sample, which has no variance, is skipped.
+        """Carry out one local training with a fresh optimiser; the trained weights.
 
         Raises:
             InputError: with BatchNorm, a client of one sample, which would never train.
         DivergedError: a loss is not finite, and `check` is on.
         """
         require(
-            len(task.images) > 1 or not self._has_batch_norm,
+            len(task.images) > 1 or not self.has_batch_norm,
             f"client {task.client}: {len(task.images)} sample, allowed with norm batch: from 2; --norm group takes any",
         )
         self.load(task.start)
         self.model.train()
         draw = self.randomness.torch("local training", client=task.client, round=task.round)
         parameters = {n: p for n, p in self._live.items() if isinstance(p, nn.Parameter)}
-        optimiser = torch.optim.SGD(
-            parameters.values(),
-            lr=self.config.lr,
-            momentum=self.config.momentum,
-            weight_decay=self.config.weight_decay,
-        )
+        sgd = self.sgd(self, task, parameters)
         columns = {name: column.to(self.device) for name, column in task.columns.items()}
         step = 0
-        for epoch, batches in groupby(self._batches(task, draw), key=lambda pair: pair[0]):
+        plan = sgd.batches(len(task.images), task.epochs, draw)
+        for epoch, batches in groupby(self._batches(task, plan, draw), key=lambda pair: pair[0]):
             for _, batch in batches:
                 rows = batch.pop("rows")
                 batch |= {name: column[rows] for name, column in columns.items()}
-                loss = task.objective(parameters, batch, self.model)
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
+                loss = task.objective(parameters, batch, self.model) if len(rows) else None
+                sgd.step(loss, task.penalty(parameters) if task.penalty is not None else None)
                 step += 1
-                if self.check and not torch.isfinite(loss):
+                if self.check and loss is not None and not torch.isfinite(loss):
                     raise DivergedError(f"epoch {epoch}, step {step}: the loss is {loss.item()}")
                 if task.on_step is not None:
                     task.on_step(self._live, step)
             if task.on_epoch is not None:
                 task.on_epoch(epoch, self.weights)
                 self.model.train()
-        return self.weights()
+        trained = self.weights()
+        sgd.close(trained)
+        return trained
 
-    def _batches(self, task: TrainingTask, draw: torch.Generator) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        """Pairs of epoch (from 1) and batch (`images`, and the `rows` they are), each epoch in an order of its own.
+    def sgd_of(self, parameters: list[nn.Parameter]) -> torch.optim.SGD:
+        """A fresh SGD optimiser with the settings of the run."""
+        config = self.config
+        return torch.optim.SGD(parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+
+    def _batches(
+        self, task: TrainingTask, plan: list[tuple[int, Tensor]], draw: torch.Generator
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """Pairs of epoch and batch (`images`, and the `rows` they are), as planned.
 
         Views are made for many batches at a time, also across epochs: on small clients that is most of their cost.
         """
-        size, count = self.config.batch_size, len(task.images)
-        plan = [
-            (epoch, rows)
-            for epoch in range(1, task.epochs + 1)
-            for rows in torch.randperm(count, generator=draw).split(size)
-            if len(rows) > 1 or not self._has_batch_norm
-        ]
-        at_a_time = max(1, _VIEW_VALUES // (size * task.images[0].size))
+        at_a_time = max(1, _VIEW_VALUES // (self.config.batch_size * task.images[0].size))
         for start in range(0, len(plan), at_a_time):
             part = plan[start : start + at_a_time]
-            images = self._view(task.images[torch.cat([rows for _, rows in part]).numpy()], task.view, draw)
-            for (epoch, rows), pictures in zip(part, images.split([len(rows) for _, rows in part]), strict=True):
+            images = task.images[torch.cat([rows for _, rows in part]).numpy()]
+            views = self._view(images, task.view, draw) if len(images) else torch.empty(0, *images.shape[1:])
+            for (epoch, rows), pictures in zip(part, views.split([len(rows) for _, rows in part]), strict=True):
                 yield epoch, {"images": pictures.to(self.device), "rows": rows.to(self.device)}
 
     def _view(self, images: UInt8, view: ViewName, draw: torch.Generator | None) -> Tensor:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, ndtr
 
 from privacy.errors import SCALES, check_scale, check_whole, is_number, require
@@ -98,6 +99,31 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     while zcdp_epsilon(1 / high, delta) > epsilon:
         high *= 2
     return 1 / _smallest(lambda inverse: zcdp_epsilon(1 / inverse, delta) <= epsilon, 0.0, high, 1e-9)
+
+
+def zcdp_curve(orders: ArrayLike, rho: float) -> NDArray[np.float64]:
+    """Renyi divergence of rho-zCDP at each order above 1: their product (Bun and Steinke 2016, definition 1.1)."""
+    return np.asarray(orders, np.float64) * rho
+
+
+def pure_curve(orders: ArrayLike, epsilon: float) -> NDArray[np.float64]:
+    """Renyi divergence of pure epsilon at each order above 1, at most (Bun and Steinke 2016, proposition 3.3)."""
+    return np.minimum(zcdp_curve(orders, epsilon**2 / 2), epsilon)
+
+
+def discrete_gaussian_curve(
+    orders: ArrayLike, *, sigma: float, shift: int, coordinates: int, summands: int = 1
+) -> NDArray[np.float64]:
+    """Renyi divergence, at each order above 1, of what `discrete_gaussian_delta` describes, at most.
+
+    With the notation there: the pmf of the noise is e^(n max h) that of N(V)^n at most, and e^(n min h) at least, where
+    max h - min h <= tau and min h <= 0. Hence D_a <= (a max h + (1 - a) min h) n / (a - 1) + a n d^2 / 2V, and the
+    first term is at most a A / (a - 1). The second is that of N(V) (Canonne, Kamath and Steinke 2020, proposition 5).
+    """
+    _check_noise(sigma, shift, coordinates, summands)
+    single, _ = _taus(sigma, coordinates, summands)
+    order = np.asarray(orders, np.float64)
+    return order / (order - 1) * single + zcdp_curve(order, coordinates * shift**2 / (2 * summands * sigma**2))
 
 
 def laplace_epsilon(l1_sensitivity: int, scale: float, releases: int) -> float:

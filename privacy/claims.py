@@ -79,3 +79,76 @@ def plain_weights() -> PrivacyClaim:
         "plain",
         "The server sees every client's update, and the model itself is not differentially private.",
     )
+
+
+def private_weights(
+    *,
+    epsilon: float | None,
+    delta: float,
+    adjacency: str,
+    noise: tuple[float, float],
+    rate: tuple[float, float],
+    clip: float,
+    trainings: int,
+) -> PrivacyClaim:
+    """The claim about weights that every client trains by DP-SGD.
+
+    Args:
+        epsilon: of all trainings of a client; None in a simulation.
+        delta: its failure probability.
+        adjacency: the neighbouring relation.
+        noise, rate: the least and the largest noise multiplier and sampling rate of any client.
+        clip: the norm that a record's gradient is clipped to.
+        trainings: of a client at most.
+    """
+    words = (
+        f"Each client's own updates, whoever sees them, over at most {trainings} trainings; for any fixed sequence of "
+        "mixtures. The noise is floating point and from torch's generator, seeded by the operating system: "
+        "neither its rounding nor its cryptographic strength is accounted for."
+    )
+    if epsilon is None:
+        return no_privacy("model weights", "DP-SGD", f"A simulation: the noise comes from the run's seed. {words}")
+    return PrivacyClaim(
+        subject="model weights",
+        channel="DP-SGD",
+        mechanism=f"Gaussian, noise multiplier {_span(noise)}, gradients clipped at {clip:g}",
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        sampling=f"Poisson in secret, rate {_span(rate)}; cohorts are chosen by the server",
+        statement=words,
+    )
+
+
+def whole_run(*, epsilon: float | None, delta: float, adjacency: str, proxies: bool) -> PrivacyClaim:
+    """The claim about everything that a client sends in a run.
+
+    Args:
+        epsilon: of all together, for the client that fares worst; None where a part has none.
+        delta: its failure probability.
+        adjacency: the neighbouring relation.
+        proxies: whether loss proxies are part of it.
+    """
+    what = "weights and loss proxies" if proxies else "weights"
+    words = (
+        f"Everything that a client sends: {what}, under the conditions of their claims, with models and mixtures that "
+        "follow from it; numbers of records are public. The run's folder, with every client's state and the truth, is "
+        "not covered."
+    )
+    if epsilon is None:
+        return no_privacy("whole run", "all", f"A part of it claims nothing. {words}")
+    return PrivacyClaim(
+        subject="whole run",
+        channel="all",
+        mechanism="Renyi composition",
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        sampling="as of its parts",
+        statement=words,
+    )
+
+
+def _span(values: tuple[float, float]) -> str:
+    low, high = f"{values[0]:.3g}", f"{values[1]:.3g}"
+    return low if low == high else f"{low} to {high}"

@@ -8,7 +8,7 @@ import tiny_client as tiny
 import torch
 
 from fedgr_secure.aggregate import average
-from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX, ProximalObjective
+from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX, ProximalTerm, given_labels
 from fedgr_secure.context import ServerContext
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.models.output import Output
@@ -16,6 +16,7 @@ from fedgr_secure.randomness import Randomness
 from fedgr_secure.sections import Config, FedProxConfig, ViewConfig
 from fedgr_secure.training import TrainingTask
 from privacy.channels.plain import PlainProxies
+from privacy.claims import plain_weights
 
 
 def half(method, *, mu=0.1, epochs=2, view="weak"):
@@ -66,7 +67,8 @@ def test_the_proximal_loss_and_its_gradient_by_hand():
     w = torch.tensor([3.0, -1.0], requires_grad=True)
     anchor = {"w": torch.tensor([1.0, 2.0]), "a buffer": torch.tensor([7.0])}
     batch = {"images": torch.zeros(4, 1), "labels": torch.tensor([0, 1, 0, 1])}
-    loss = ProximalObjective(0.4, anchor)({"w": w}, batch, lambda images: Output(torch.zeros(4, 2), images))
+    loss = given_labels({"w": w}, batch, lambda images: Output(torch.zeros(4, 2), images))
+    loss = loss + ProximalTerm(0.4, anchor)({"w": w})
     loss.backward()
     assert loss.item() == pytest.approx(np.log(2) + 2.6)
     np.testing.assert_allclose(w.grad, [0.4 * 2, 0.4 * -3], rtol=1e-6)
@@ -120,5 +122,5 @@ def test_the_server_sends_the_model_and_averages_by_samples(method):
 
 def test_the_only_claim_is_that_there_is_none():
     for method in (FEDAVG, FEDPROX, CENTRAL):
-        (claim,) = method.claims(Config(), PlainProxies())
-        assert claim.subject == "model weights" and claim.epsilon is None
+        assert method.claims(Config(), PlainProxies(), plain_weights()) == (plain_weights(),)
+    assert plain_weights().epsilon is None

@@ -40,12 +40,12 @@ def config(*, epochs=1, batch=4, warmup=0, lr=0.1, seed=0, **sections):
     )
 
 
-def workbench(run=None, *, norm="group", model=None, randomness=None):
+def workbench(run=None, *, norm="group", model=None, randomness=None, spec=SPEC):
     """A workbench with a tiny MLP (or `model`) and real views with a one-pixel crop."""
     run = run or config()
     return Workbench(
-        model or build_model(ModelConfig(model="mlp", norm=norm, width=1), SPEC, seed=5),
-        Views.for_images(SPEC, ViewConfig(crop_padding=1)),
+        model or build_model(ModelConfig(model="mlp", norm=norm, width=1), spec, seed=5),
+        Views.for_images(spec, ViewConfig(crop_padding=1)),
         run.training,
         randomness or Randomness(run.seed),
     )

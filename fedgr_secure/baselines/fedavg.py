@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedgr_secure.claims import weights_claim
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.training import Forward, TrainingTask
@@ -27,20 +26,22 @@ class ServerState:
     weights: Weights
 
 
+def given_labels(parameters: Mapping[str, Tensor], batch: Mapping[str, Tensor], forward: Forward) -> Tensor:
+    """Cross-entropy with the given labels, a scalar in nats."""
+    return F.cross_entropy(forward(batch["images"])[0], batch["labels"])
+
+
 @dataclass(frozen=True)
-class ProximalObjective:
-    """Cross-entropy plus (mu / 2) ||w - w_g||^2 over the trainable parameters (Li et al. 2020, equation 2)."""
+class ProximalTerm:
+    """(mu / 2) ||w - w_g||^2 over the trainable parameters (Li et al. 2020, equation 2)."""
 
     mu: float
     anchor: Mapping[str, Tensor]
 
-    def __call__(self, parameters: Mapping[str, Tensor], batch: Mapping[str, Tensor], forward: Forward) -> Tensor:
-        """Scalar loss."""
-        loss = F.cross_entropy(forward(batch["images"])[0], batch["labels"])
-        if self.mu:
-            distance = sum((value - self.anchor[name]).square().sum() for name, value in parameters.items())
-            loss = loss + 0.5 * self.mu * distance
-        return loss
+    def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Scalar."""
+        squares = [(value - self.anchor[name]).square().sum() for name, value in parameters.items()]
+        return 0.5 * self.mu * torch.stack(squares).sum()
 
 
 class AveragingClient:
@@ -63,7 +64,8 @@ class AveragingClient:
             images=shard.images(),
             view=bench.views.baseline,
             columns={"labels": torch.from_numpy(shard.labels)},
-            objective=ProximalObjective(self._mu, anchor),
+            objective=given_labels,
+            penalty=ProximalTerm(self._mu, anchor) if self._mu else None,
             epochs=self._epochs,
             finish=lambda weights: Update(message.round, len(shard), weights),
         )
@@ -94,7 +96,7 @@ def _method(name: str, source: str, mu: Callable[[ClientContext], float], *, poo
         messages=(Train, Update),
         client_state=None,
         server_state=ServerState,
-        claims=lambda config, channel: (weights_claim(config),),
+        claims=lambda config, channel, weights: (weights,),
         pooled=pooled,
     )
 

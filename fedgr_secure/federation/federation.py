@@ -10,23 +10,26 @@ from dataclasses import dataclass
 import torch
 
 from fedgr_secure.checks import sums_securely
+from fedgr_secure.claims import weights_claim
 from fedgr_secure.cohorts import cohort_sizes, draw_cohort
 from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
 from fedgr_secure.data.federated import federate
 from fedgr_secure.data.sources import load_source
 from fedgr_secure.data.types import FederatedData, Truth
 from fedgr_secure.data.views import Views
+from fedgr_secure.dpsgd import PrivateSGD
 from fedgr_secure.errors import DivergedError, InputError, require
 from fedgr_secure.federation.channels import channel_for
 from fedgr_secure.federation.cohort import Cohort, draw_dropouts
 from fedgr_secure.federation.counts import SecureCounts
 from fedgr_secure.federation.evaluate import Evaluator
 from fedgr_secure.federation.folder import MOST_THREADS, RunFolder
-from fedgr_secure.federation.releases import KeptReleases, MadeAnew
+from fedgr_secure.federation.releases import KeptReleases, KeptTrainings, MadeAnew
 from fedgr_secure.federation.runner import ClientRunner, DebugRunner, SequentialRunner
 from fedgr_secure.federation.secure import SecureAggregation
 from fedgr_secure.federation.store import ClientStore, DiskStore, MemoryStore, StateFolder
 from fedgr_secure.federation.sums import SecureSums
+from fedgr_secure.federation.training_ledger import SeededTrainings, TrainingLedger, training_ledger
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.method.sieve import Mixture
 from fedgr_secure.models import build_model
@@ -37,6 +40,7 @@ from fedgr_secure.records import (
     ReleaseRecord,
     RoundRecord,
     RoundTiming,
+    TrainingRecord,
     finite_or_none,
 )
 from fedgr_secure.registry import METHODS
@@ -44,6 +48,7 @@ from fedgr_secure.sections import Config
 from fedgr_secure.training import Workbench
 from privacy.channels.channel import Channel
 from privacy.channels.histogram import HistogramProxies
+from privacy.claims import PrivacyClaim
 from privacy.mechanisms import InsecureSeededNoise, NoiseSource, SystemNoise
 
 
@@ -72,6 +77,7 @@ class Federation:
     channel: Channel
     sums: Sums
     releases: KeptReleases
+    training: TrainingLedger | None = None
     mixture: MixtureRecord | None = None
 
     def round(self, number: int) -> tuple[RoundRecord, RoundTiming]:
@@ -91,6 +97,19 @@ class Federation:
         seconds["server"] = in_round - sum(seconds.values())
         seconds["evaluate"] = time.perf_counter() - started - in_round
         return record, RoundTiming(number, {name: round(value, 6) for name, value in seconds.items()})
+
+    def claims(self) -> tuple[PrivacyClaim, ...]:
+        """What is promised about everything that leaves a client."""
+        if self.training is None:
+            return self.method.claims(self.config, self.channel, weights_claim(self.config))
+        weights, everything = self.training.claims(self.config)
+        return (*self.method.claims(self.config, self.channel, weights), everything)
+
+    def forget_before(self, number: int) -> None:
+        """Let go of what was kept for rounds that a checkpoint now holds."""
+        self.releases.records.forget_before(number)
+        if self.training is not None and self.training.seeds is not None:
+            self.training.seeds.records.forget_before(number)
 
     def drawn(self, number: int) -> tuple[int, ...]:
         """The clients of a round."""
@@ -159,6 +178,7 @@ class Federation:
             survivors=cohort.survivors if cohort.survivors != clients else None,
             secure_sum=cohort.secure_sum,
             release=self._release_record(cohort),
+            training=self._training_record(cohort),
         )
 
     def _release_record(self, cohort: Cohort) -> ReleaseRecord | None:
@@ -166,12 +186,25 @@ class Federation:
         if not (self.channel.private and cohort.released):
             return None
         charged = {str(client): self.evaluator.releases.get(client, 0) for client in cohort.halves}
-        sent = self.releases.of_round(cohort.round)
+        sent = self.releases.records.of_round(cohort.round)
         return ReleaseRecord(charged, self.channel.spent(max(charged.values())), sent, cohort.counted)
+
+    def _training_record(self, cohort: Cohort) -> TrainingRecord | None:
+        """What DP-SGD has charged the cohort's clients for: every round in which they were drawn, up to its cap."""
+        ledger, evaluator = self.training, self.evaluator
+        if ledger is None:
+            return None
+        charged = {k: ledger.charged(k, evaluator.participations.get(k, 0)) for k in cohort.halves}
+        spent = [ledger.spent(k, count) for k, count in charged.items()]
+        totals = [ledger.total(k, count, evaluator.releases.get(k, 0)) for k, count in charged.items()]
+        sent = ledger.seeds.records.of_round(cohort.round) if ledger.seeds is not None else ()
+        return TrainingRecord({str(k): count for k, count in charged.items()}, _most(spent), _most(totals), sent)
 
     def client_records(self) -> tuple[ClientRecord, ...]:
         """Every client as it stands, for the report."""
         truth, evaluator, private = self.evaluator.truth, self.evaluator, self.channel.private
+        ledger, rounds = self.training, self.evaluator.participations
+        charged = {k: ledger.charged(k, rounds.get(k, 0)) for k in range(len(self.data.shards))} if ledger else {}
         return tuple(
             ClientRecord(
                 client=k,
@@ -183,6 +216,8 @@ class Federation:
                 participations=evaluator.participations.get(k, 0),
                 releases=evaluator.releases.get(k, 0) if private else None,
                 epsilon=self.channel.spent(evaluator.releases.get(k, 0)) if private else None,
+                trainings=charged.get(k),
+                total_epsilon=ledger.total(k, charged[k], evaluator.releases.get(k, 0)) if ledger else None,
             )
             for k, shard in enumerate(self.data.shards)
         )
@@ -201,6 +236,17 @@ def prepare(config: Config, folder: RunFolder) -> Federation:
     federation = config.federation
     sizes = cohort_sizes(clients=len(samples), size=federation.cohort, warmup=federation.warmup)
     channel = channel_for(config, classes=data.spec.classes, samples=samples, sizes=sizes)
+    ledger = training_ledger(
+        config,
+        samples=samples,
+        epochs=1 if method.pooled else config.training.local_epochs,
+        channel=channel,
+        seeds=KeptTrainings(folder.checkpoints / "trainings", plan=repr(config.dp_sgd)),
+    )
+    evaluator = Evaluator(data, truth, bench, method)
+    if ledger is not None:
+        seeds = ledger.seeds or SeededTrainings(randomness)
+        bench.sgd = PrivateSGD(ledger.plans, ledger.clip, lambda k: evaluator.participations.get(k, 0), seeds)
     states = StateFolder(folder.checkpoints / "clients", method.client_state)
     return Federation(
         config=config,
@@ -212,10 +258,11 @@ def prepare(config: Config, folder: RunFolder) -> Federation:
         runner=DebugRunner(bench, method.messages) if config.federation.runner == "debug" else SequentialRunner(bench),
         store=DiskStore(states) if config.federation.store == "disk" else MemoryStore(states),
         recorder=ViewRecorder(folder.view, config.output.record_view),
-        evaluator=Evaluator(data, truth, bench, method),
+        evaluator=evaluator,
         channel=channel,
         sums=_sums(config, samples, sizes, bench, randomness, channel) if sums_securely(config) else Sums(),
         releases=KeptReleases(folder.checkpoints / "releases", plan=repr(channel)),
+        training=ledger,
     )
 
 
@@ -255,6 +302,12 @@ def _device(name: str) -> str:
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device: {name} cannot be used: {str(error).splitlines()[0]}") from None
     return name
+
+
+def _most(values: Sequence[float | None]) -> float | None:
+    """The largest; None where one is unknown."""
+    known = [value for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else None
 
 
 def _mixture_record(mixture: Mixture) -> MixtureRecord:

@@ -74,7 +74,7 @@ def run(config: Config, *, on_round: Iterable[OnRound] = ()) -> Result:
     with folder.fresh(force=config.output.force):
         folder.write_manifest(
             config,
-            privacy=federation.method.claims(config, federation.channel),
+            privacy=federation.claims(),
             threads=torch.get_num_threads(),
             parameters=sum(int(np.prod(v.shape)) for v in federation.server.state.weights.values()),
             fingerprint=found,
@@ -177,7 +177,7 @@ def _rounds(federation: Federation, folder: RunFolder, start: int, on_round: tup
         if every and (number + 1) % every == 0:
             belongs = Belongs(run, folder.digest(number + 1))
             checkpoints.write(number + 1, federation.server.state, federation.store, belongs)
-            federation.releases.forget_before(number + 1)
+            federation.forget_before(number + 1)
         for callback in on_round:
             callback(record)
 
@@ -220,7 +220,7 @@ def summarise(federation: Federation, records: list[RoundRecord], timings: list[
         bytes_up=sum(record.bytes_up for record in records),
         bytes_down=sum(record.bytes_down for record in records),
         client_updates=sum(record.client_updates for record in records),
-        privacy=federation.method.claims(config, federation.channel),
+        privacy=federation.claims(),
         sums_given_up=_given_up(records) if sums_securely(config) else None,
     )
 

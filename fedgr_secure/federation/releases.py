@@ -1,29 +1,27 @@
 """What clients have released, kept on their side: a round that is played again after a kill sends the same again.
 
 A release whose noise is drawn anew would cost its budget twice. It is therefore written down, whole, before it leaves
-the client; the file goes when a checkpoint holds the round.
+the client; the file goes when a checkpoint holds the round. Of a private training its secret seed is kept instead, and
+a digest of what came out.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
+import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedgr_secure.context import Release
-from fedgr_secure.errors import CheckpointError, InputError
-from fedgr_secure.files import disk, make_folder, prune, read_bytes, write_atomic
+from fedgr_secure.errors import CheckpointError
+from fedgr_secure.federation.kept import KeptRecords
 from fedgr_secure.records import RoundRecord
-from fedgr_secure.wire import Array, from_bytes, to_bytes
+from fedgr_secure.wire import Array, Weights
 from privacy.channels.channel import Memory
-
-_NAME = re.compile(r"round-([0-9]{7,})\.client-([0-9]{7,})")
-_DIGEST = hashlib.sha256().digest_size
 
 
 class MadeAnew:
@@ -53,20 +51,16 @@ class Released:
     total: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
 class KeptReleases:
-    """The releases of a run, a file each: its SHA-256, then the record.
+    """The releases of loss proxies of a run.
 
-    Attributes:
+    Args:
         folder: where they are.
         plan: the channel of the run; a release of another one is not sent again.
     """
 
-    folder: Path
-    plan: str
-
-    def _path(self, client: int, round: int) -> Path:
-        return self.folder / f"round-{round:07d}.client-{client:07d}"
+    def __init__(self, folder: Path, plan: str) -> None:
+        self.records = KeptRecords(folder, "release", Released, plan)
 
     def once(self, client: int, round: int, make: Callable[[], Release]) -> Release:
         """The client's release of this round: the one on disk, or else a new one, which goes to disk first.
@@ -74,56 +68,81 @@ class KeptReleases:
         Raises:
             CheckpointError: the file is damaged, or of another client, round or channel.
         """
-        path = self._path(client, round)
-        with disk(path, "read"):
-            there = path.exists()
-        if there:
-            return self._read(path, client, round)
+        kept = self.records.read(client, round)
+        if kept is not None:
+            return kept.upload, Memory(kept.releases, kept.total)
         upload, memory = make()
-        data = to_bytes(Released(client, round, self.plan, upload, memory.releases, memory.total))
-        make_folder(self.folder)
-        write_atomic(path, hashlib.sha256(data).digest() + data)
+        released = Released(client, round, self.records.plan, upload, memory.releases, memory.total)
+        self.records.write(client, round, released)
         return upload, memory
 
-    def _read(self, path: Path, client: int, round: int) -> Release:
-        data = read_bytes(path)
-        try:
-            if hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
-                raise InputError("damaged")
-            kept = from_bytes(data[_DIGEST:], (Released,))
-        except InputError as error:
-            raise CheckpointError(f"release {path}: cannot be read: {error}") from None
-        if (kept.client, kept.round, kept.plan) != (client, round, self.plan):
-            raise CheckpointError(f"release {path}: of another client, round or channel than this run's")
-        return kept.upload, Memory(kept.releases, kept.total)
-
-    def of_round(self, round: int) -> tuple[int, ...]:
-        """Whose releases of a round are kept, in order."""
-        return tuple(sorted(client for client, at in self._kept() if at == round))
-
     def check_replayed(self, records: Iterable[RoundRecord]) -> None:
-        """Refuse to play rounds again whose releases are gone: they would be made anew and cost their budget twice.
+        """Refuse to play rounds again whose releases are gone (`KeptRecords.check_replayed`)."""
+        rounds = [(record.round, record.release.sent) for record in records if record.release is not None]
+        self.records.check_replayed((client, round) for round, sent in rounds for client in sent)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One client's private training of one round.
+
+    Attributes:
+        client, round: whose, and of which.
+        plan: the settings of the training, as text.
+        seed: of the noise and of who is sampled; a secret of the client, below 2^63.
+        digest: SHA-256 of the trained weights; empty until they are there.
+    """
+
+    client: int
+    round: int
+    plan: str
+    seed: int
+    digest: str
+
+
+class KeptTrainings:
+    """The private trainings of a run.
+
+    Args:
+        folder: where they are.
+        plan: the settings of the run's private training.
+    """
+
+    def __init__(self, folder: Path, plan: str) -> None:
+        self.records = KeptRecords(folder, "private training", Trained, plan)
+
+    def seed(self, client: int, round: int) -> int:
+        """The training's secret seed: the one on disk, or else a new one of the operating system.
 
         Raises:
-            CheckpointError: naming the first one.
+            CheckpointError: the file is damaged, or of another client, round or plan.
         """
-        kept = set(self._kept())
-        for record in records:
-            for client in record.release.sent if record.release is not None else ():
-                if (client, record.round) not in kept:
-                    raise CheckpointError(
-                        f"release {self._path(client, record.round)}: is gone, though round {record.round} was "
-                        "played and no checkpoint here holds it; new noise would spend the budget twice: put it back, "
-                        "or start a new run"
-                    )
+        kept = self.records.read(client, round)
+        if kept is None:
+            kept = Trained(client, round, self.records.plan, secrets.randbits(63), "")
+            self.records.write(client, round, kept)
+        return kept.seed
 
-    def forget_before(self, round: int) -> None:
-        """Delete the releases of rounds that will not be played again."""
-        later = {self._path(client, at).name for client, at in self._kept() if at >= round}
-        prune(self.folder, rf"{_NAME.pattern}(\.part)?", later)
+    def confirm(self, client: int, round: int, weights: Weights) -> None:
+        """Keep a digest of what was trained; a training that is done again must come to the same.
 
-    def _kept(self) -> list[tuple[int, int]]:
-        """Client and round of every file."""
-        with disk(self.folder, "read"):
-            names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
-        return [(int(found[2]), int(found[1])) for name in names if (found := _NAME.fullmatch(name))]
+        Raises:
+            CheckpointError: it came to something else, whose difference from the first would show gradients without
+                noise.
+        """
+        digest = hashlib.sha256()
+        for name in sorted(weights):
+            digest.update(name.encode() + b"\0" + weights[name].tobytes())
+        kept, found = self.records.read(client, round), digest.hexdigest()
+        assert kept is not None, "seed() comes first"
+        if kept.digest and kept.digest != found:
+            raise CheckpointError(
+                f"private training {self.records.path(client, round)}: came to other weights than the first time, as "
+                "on another machine or with other threads; both under one noise show what it hides: start a new run"
+            )
+        self.records.write(client, round, replace(kept, digest=found))
+
+    def check_replayed(self, records: Iterable[RoundRecord]) -> None:
+        """Refuse to play rounds again whose seeds are gone (`KeptRecords.check_replayed`)."""
+        rounds = [(record.round, record.training.sent) for record in records if record.training is not None]
+        self.records.check_replayed((client, round) for round, sent in rounds for client in sent)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedgr_secure.checks import trains_privately
 from fedgr_secure.context import ClientContext
 from fedgr_secure.errors import InputError
 from fedgr_secure.messages import Update
@@ -143,6 +144,10 @@ class FedGRClient:
             seed = self._context.randomness.integer(
                 "client mixture", client=self._context.shard.client, round=message.round
             )
+            if trains_privately(self._context.config):
+                raise InputError(
+                    "Revise: no mixture, allowed with weights_epsilon: one that was fitted to noisy losses"
+                )
             settings = MixtureSettings(max_iter=20, tied=self._config.variances == "tied")
             mixture = fit_mixture(self.state.mean_losses, seed=seed, settings=settings)
             newest = judge(mixture, self.state.mean_losses)
@@ -153,15 +158,19 @@ class FedGRClient:
         return one_hot(self._context.shard.labels, self._context.classes)
 
     def _refine(self, seen: Prediction, verdict: Verdict) -> NDArray[np.float32]:
-        """Step 3: the pseudo-label table, then the targets."""
+        """Step 3: the pseudo-label table, then the targets.
+
+        Under DP-SGD a sample's target may depend on nothing but itself and what is public. r_k of a client's own
+        verdict is a mean over its samples, and so does not switch them.
+        """
         config, given, classes = self._config, self._context.shard.labels, self._context.classes
         if not config.refine:
             return clean_targets(given, verdict.q, classes)
         pseudo = update_pseudo_labels(self.state.pseudo_labels, seen.probabilities(), config.confidence)
         self.state = replace(self.state, pseudo_labels=pseudo)
-        return refined_targets(
-            given, pseudo, verdict.q, noise_rate=verdict.noise_rate, beta=config.beta, classes=classes
-        )
+        own = trains_privately(self._context.config) and config.decide_at == "client"
+        noise_rate = 0.0 if own else verdict.noise_rate
+        return refined_targets(given, pseudo, verdict.q, noise_rate=noise_rate, beta=config.beta, classes=classes)
 
     def _keeps_teacher(self, warm: bool) -> bool:
         """Until the warm-up ends there is none, unless it is to have its own history from the start."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fedgr_secure.claims import weights_claim
 from fedgr_secure.context import ClientContext, Method, ServerContext
 from fedgr_secure.messages import Update
 from fedgr_secure.method.client import FedGRClient, FedGRState, verdict_of
@@ -22,9 +21,9 @@ def _server(context: ServerContext, state: FedGRServerState | None) -> FedGRServ
     return FedGRServer(context, state)
 
 
-def _claims(config: Config, channel: Channel) -> tuple[PrivacyClaim, ...]:
+def _claims(config: Config, channel: Channel, weights: PrivacyClaim) -> tuple[PrivacyClaim, ...]:
     proxies = channel.claims() if config.fedgr.sieve else ()
-    return (*proxies, weights_claim(config))
+    return (*proxies, weights)
 
 
 FEDGR = Method(

@@ -66,8 +66,27 @@ def build_resnet(depth: Depth, spec: ImageSpec, *, norm: Norm, pretrained: Path 
 def _backbone(depth: Depth, norm: Norm) -> ResNet:
     from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
+    class Basic(BasicBlock):
+        """The same block without torchvision's in-place sum, which hooks for per-sample gradients do not survive."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            """(n, c, h, w) to (n, c', h', w')."""
+            out = self.relu(self.bn1(self.conv1(x)))
+            out = self.bn2(self.conv2(out))
+            return self.relu(out + (x if self.downsample is None else self.downsample(x)))
+
+    class Bottle(Bottleneck):
+        """The same for three convolutions."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            """(n, c, h, w) to (n, c', h', w')."""
+            out = self.relu(self.bn1(self.conv1(x)))
+            out = self.relu(self.bn2(self.conv2(out)))
+            out = self.bn3(self.conv3(out))
+            return self.relu(out + (x if self.downsample is None else self.downsample(x)))
+
     layers = [2, 2, 2, 2] if depth == "resnet18" else [3, 4, 6, 3]
-    return ResNet(Bottleneck if depth == "resnet50" else BasicBlock, layers, norm_layer=norm_2d(norm))
+    return ResNet(Bottle if depth == "resnet50" else Basic, layers, norm_layer=norm_2d(norm))
 
 
 def _replace_stem(backbone: ResNet, stem: nn.Conv2d) -> None:

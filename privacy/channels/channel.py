@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from privacy.claims import PrivacyClaim
 from privacy.mechanisms import NoiseSource
@@ -89,6 +89,9 @@ class Channel(Protocol):
 
     def spent(self, releases: int) -> float | None:
         """Epsilon after so many releases of one client; None where there is none."""
+
+    def curve(self, orders: ArrayLike, releases: int) -> NDArray[np.float64]:
+        """Renyi divergence at each order above 1 after so many releases of one client; infinity where nothing is."""
 
     def claims(self) -> tuple[PrivacyClaim, ...]:
         """What the channel promises."""

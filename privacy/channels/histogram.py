@@ -8,9 +8,16 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from privacy.accounting import discrete_gaussian_epsilon, discrete_gaussian_sigma, zcdp_epsilon, zcdp_rho
+from privacy.accounting import (
+    discrete_gaussian_curve,
+    discrete_gaussian_epsilon,
+    discrete_gaussian_sigma,
+    zcdp_curve,
+    zcdp_epsilon,
+    zcdp_rho,
+)
 from privacy.budget import Budget, Schedule
 from privacy.channels.channel import Losses, Memory, Upload
 from privacy.claims import PrivacyClaim, no_privacy
@@ -101,10 +108,30 @@ class HistogramProxies:
         if releases == 0:
             return 0.0
         if self.budget.adjacency == "client":
-            return zcdp_epsilon(releases * self.budget.largest**2 / (self.honest * sigma**2), self.budget.delta)
+            return zcdp_epsilon(self._rho(sigma, releases), self.budget.delta)
         return discrete_gaussian_epsilon(
             self.budget.delta,
             sigma=sigma,
+            shift=self.budget.units,
+            coordinates=self._moves * releases,
+            summands=self.honest,
+        )
+
+    def _rho(self, sigma: float, releases: int) -> float:
+        """Of a whole client's releases."""
+        return releases * self.budget.largest**2 / (self.honest * sigma**2)
+
+    def curve(self, orders: ArrayLike, releases: int) -> NDArray[np.float64]:
+        """Renyi divergence at each order above 1 after so many releases of one client."""
+        if self.insecure:
+            return np.full(np.shape(orders), np.inf)
+        if releases == 0:
+            return np.zeros(np.shape(orders))
+        if self.budget.adjacency == "client":
+            return zcdp_curve(orders, self._rho(self.sigma, releases))
+        return discrete_gaussian_curve(
+            orders,
+            sigma=self.sigma,
             shift=self.budget.units,
             coordinates=self._moves * releases,
             summands=self.honest,

@@ -8,12 +8,15 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from privacy.accounting import (
     discrete_gaussian_epsilon,
     discrete_gaussian_sigma,
     laplace_epsilon,
     laplace_scale,
+    pure_curve,
+    zcdp_curve,
     zcdp_epsilon,
     zcdp_rho,
 )
@@ -95,8 +98,19 @@ class NoisyProxies:
             return None
         if self.noising != "diagonal" or releases == 0:
             return self.epsilon_of(self.noises[0].scale, releases)
-        moves = [self.grid.steps / noise.scale for noise in self.noises[:releases]]
-        return zcdp_epsilon(self.budget.units * sum(move**2 for move in moves) / 2, self.budget.delta)
+        return zcdp_epsilon(self._rho(releases), self.budget.delta)
+
+    def _rho(self, releases: int) -> float:
+        """Of so many releases with Gaussian noise (Canonne, Kamath and Steinke 2020, theorem 4)."""
+        return self.budget.units * sum((self.grid.steps / noise.scale) ** 2 for noise in self.noises[:releases]) / 2
+
+    def curve(self, orders: ArrayLike, releases: int) -> NDArray[np.float64]:
+        """Renyi divergence at each order above 1 after so many releases of one client."""
+        if self.insecure:
+            return np.full(np.shape(orders), np.inf)
+        if self.mechanism == "laplace":
+            return pure_curve(orders, self.epsilon_of(self.noises[0].scale, releases))
+        return zcdp_curve(orders, self._rho(releases))
 
     def epsilon_of(self, scale: float, releases: int) -> float:
         """Epsilon of so many releases, if each has noise of the same scale, in steps of the grid."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from privacy.channels.channel import Losses, Memory, Rows, Upload, UploadError, describe
 from privacy.claims import PrivacyClaim, no_privacy
@@ -34,6 +35,10 @@ class PlainProxies:
     def spent(self, releases: int) -> None:
         """No epsilon describes it."""
         return None
+
+    def curve(self, orders: ArrayLike, releases: int) -> NDArray[np.float64]:
+        """Nothing bounds it."""
+        return np.full(np.shape(orders), np.inf)
 
     def encode(self, losses: Losses, memory: Memory, noise: NoiseSource) -> tuple[Upload, Memory]:
         """Client side: the running means in nats, float32 (n,)."""

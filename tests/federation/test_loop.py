@@ -107,7 +107,9 @@ def test_the_manifest_says_what_was_run(finished, tiny):
     assert manifest.threads == 1
     assert manifest.device == "cpu"
     assert manifest.versions["torch"] != "not installed"
-    assert manifest.privacy == result.summary.privacy == METHODS["fedgr"].claims(tiny(), PlainProxies())
+    assert (
+        manifest.privacy == result.summary.privacy == METHODS["fedgr"].claims(tiny(), PlainProxies(), plain_weights())
+    )
 
 
 def test_methods_without_proxies_keep_no_losses_and_claim_nothing_of_them(finished):

@@ -154,7 +154,7 @@ def test_kept_releases(tmp_path):
     assert again[1].releases == 1 and again[1].total.tolist() == [7]
     kept.once(4, 9, make), kept.once(3, 10, make)
     assert len(made) == 3
-    kept.forget_before(10)
+    kept.records.forget_before(10)
     kept.once(3, 10, make)
     assert len(made) == 3
     kept.once(3, 9, make)
@@ -168,10 +168,10 @@ def test_kept_releases(tmp_path):
     with pytest.raises(CheckpointError, match=r"^release .*client-0000003: cannot be read: message type: Observe"):
         kept.once(3, 10, make)
     path.write_bytes((tmp_path / "releases" / "round-0000009.client-0000003").read_bytes())
-    with pytest.raises(CheckpointError, match="of another client, round or channel"):
+    with pytest.raises(CheckpointError, match="of another client, round or plan"):
         kept.once(3, 10, make)
-    with pytest.raises(CheckpointError, match="of another client, round or channel"):
-        dataclasses.replace(kept, plan="another").once(3, 9, make)
+    with pytest.raises(CheckpointError, match="of another client, round or plan"):
+        KeptReleases(tmp_path / "releases", "another").once(3, 9, make)
 
 
 @pytest.mark.parametrize("lost", ["the checkpoint", "one release"])

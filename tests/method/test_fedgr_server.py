@@ -15,6 +15,7 @@ from fedgr_secure.method.sieve import fit_mixture
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.sections import Config, FedGRConfig
 from privacy.channels.plain import PlainProxies
+from privacy.claims import plain_weights
 
 START = {"w": np.zeros(2, np.float32), "batches": np.array(5)}
 
@@ -208,5 +209,6 @@ def test_a_diverged_client_leaves_the_state_as_it_was(monkeypatch):
 
 def test_the_claims_follow_what_is_uploaded():
     channel, without = PlainProxies(), Config(fedgr=FedGRConfig(sieve=False))
-    assert [claim.subject for claim in FEDGR.claims(Config(), channel)] == ["loss proxies", "model weights"]
-    assert [claim.subject for claim in FEDGR.claims(without, channel)] == ["model weights"]
+    weights = plain_weights()
+    assert [claim.subject for claim in FEDGR.claims(Config(), channel, weights)] == ["loss proxies", "model weights"]
+    assert FEDGR.claims(without, channel, weights) == (weights,)
