@@ -53,6 +53,41 @@ def sums_securely(config: Config) -> bool:
     return config.secure_sum.secagg and config.method != "central"
 
 
+def unused(config: Config) -> tuple[str, ...]:
+    """Settings that were changed from their defaults and have no effect here, each in a sentence.
+
+    >>> from fedgr_secure.config import override
+    >>> unused(override(Config(), {"channel": "plain", "epsilon": 3.0}))
+    ('epsilon: 3.0 has no effect with channel plain',)
+    """
+    found = []
+    for section, kept, why in _idle(config):
+        now, usual = getattr(config, section), getattr(Config(), section)
+        for part in dataclasses.fields(now):
+            value = getattr(now, part.name)
+            if part.name not in kept and value != getattr(usual, part.name):
+                found.append(f"{part.name}: {short(value)} has no effect {why}")
+    return tuple(found)
+
+
+def _idle(config: Config) -> list[tuple[str, set[str], str]]:
+    """Sections of which nothing is asked but the named settings, and why."""
+    method, p = config.method, config.proxies
+    shared = {"delta", "adjacency", "noise"} if trains_privately(config) else set()
+    idle: list[tuple[str, set[str], str]] = []
+    if method != "fedgr":
+        idle += [("fedgr", set(), f"with method {method}"), ("proxies", shared, f"with method {method}")]
+    elif not config.fedgr.sieve:
+        idle.append(("proxies", set(), "with --no-sieve"))
+    elif p.channel == "plain":
+        idle.append(("proxies", {"channel"}, "with channel plain"))
+    if method != "fedprox":
+        idle.append(("fedprox", set(), f"with method {method}"))
+    if not trains_privately(config):
+        idle.append(("dp_sgd", set(), "without --weights-epsilon"))
+    return idle
+
+
 def _check_averaging(config: Config) -> None:
     """Secure sums and clients that vanish need several clients, and each other."""
     d, secagg = config.dropouts, sums_securely(config)

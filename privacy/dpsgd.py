@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.errors import check_whole, require
+from privacy.errors import check_whole, is_number, require
 
 Replaced = Literal["replace-one", "label"]
 """neighbours that DP-SGD is accounted for; another label is another record at most"""
@@ -47,6 +47,14 @@ class DPSGD:
     noise_multiplier: float
     delta: float
 
+    def __post_init__(self) -> None:
+        require(is_number(self.rate) and 0 < self.rate <= 1, f"sampling rate: {self.rate}, allowed: above 0, up to 1")
+        check_whole("steps", self.steps, 1, 10**9)
+        check_whole("trainings", self.trainings, 1, 10**6)
+        fits = is_number(self.noise_multiplier) and 0 <= self.noise_multiplier <= _LARGEST_NOISE
+        require(fits, f"noise multiplier: {self.noise_multiplier}, allowed: from 0 to {_LARGEST_NOISE:g}")
+        require(is_number(self.delta) and 0 < self.delta < 1, f"delta: {self.delta}, allowed: above 0, below 1")
+
     def curve(self, trainings: int) -> Curve:
         """Renyi divergence after so many trainings."""
         return trainings * self.steps * _replaced(self.rate, self.noise_multiplier)
@@ -62,19 +70,16 @@ def plan_dpsgd(epsilon: float, delta: float, *, rate: float, steps: int, trainin
     Raises:
         PrivacyError: a rate, a number or a budget that cannot be, or one that needs more noise than is of any use.
     """
-    require(0 < rate <= 1, f"sampling rate: {rate}, allowed: above 0, up to 1")
-    require(math.isfinite(epsilon) and epsilon > 0, f"epsilon: {epsilon}, allowed: finite, above 0")
-    require(0 < delta < 1, f"delta: {delta}, allowed: above 0, below 1")
-    check_whole("steps", steps, 1, 10**9)
-    check_whole("trainings", trainings, 1, 10**6)
+    fits = is_number(epsilon) and 0 < epsilon < math.inf
+    require(fits, f"epsilon: {epsilon}, allowed: finite, above 0")
 
     def plan(noise: float) -> DPSGD:
         return DPSGD(rate, steps, trainings, noise, delta)
 
     high = 1.0
     while plan(high).spent(trainings) > epsilon:
+        require(2 * high <= _LARGEST_NOISE, f"epsilon: {epsilon}, allowed: more (no noise of use keeps it)")
         high *= 2
-        require(high <= _LARGEST_NOISE, f"epsilon: {epsilon}, allowed: more (no noise of use keeps it)")
     low = high / 2
     while low > 1e-2 and plan(low).spent(trainings) <= epsilon:
         low, high = low / 2, low

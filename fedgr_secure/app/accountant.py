@@ -16,6 +16,7 @@ from fedgr_secure.errors import InputError, require
 from privacy.budget import Budget, Schedule
 from privacy.channels.histogram import HistogramProxies
 from privacy.channels.noisy import NoisyProxies
+from privacy.dpsgd import DPSGD, plan_dpsgd
 from privacy.errors import PrivacyError
 from privacy.mechanisms import Grid
 
@@ -51,7 +52,7 @@ def account(plan: Plan) -> Answer:
         f"scale: {plan.scale}, allowed: a finite number above 0",
     )
     try:
-        return _histogram(plan) if plan.channel == "histogram" else _noisy(plan)
+        return {"histogram": _histogram, "noisy": _noisy, "weights": _weights}[plan.channel](plan)
     except PrivacyError as error:
         raise InputError(str(error)) from None
 
@@ -81,6 +82,20 @@ def _noisy(plan: Plan) -> Answer:
     return Answer(plan.scale, None, {done: channel.epsilon_of(steps, done) for done in _shown(releases)})
 
 
+def _weights(plan: Plan) -> Answer:
+    require(
+        plan.adjacency in ("replace-one", "label"),
+        f"adjacency: {plan.adjacency}, allowed with channel weights: replace-one or label",
+    )
+    _ = _budget(plan, plan.releases)  # refuses what no budget can be
+    made = (
+        plan_dpsgd(plan.epsilon or _ANY, plan.delta, rate=plan.rate, steps=plan.steps, trainings=plan.releases)
+        if plan.scale is None
+        else DPSGD(plan.rate, plan.steps, plan.releases, plan.scale, plan.delta)
+    )
+    return Answer(made.noise_multiplier, None, {done: made.spent(done) for done in _shown(plan.releases)})
+
+
 def answer(plan: Plan, *, as_json: bool) -> None:
     """Print the answer to a plan."""
     found = account(plan)
@@ -91,7 +106,7 @@ def answer(plan: Plan, *, as_json: bool) -> None:
         said: dict[str, Any] = {"channel": plan.channel, "adjacency": plan.adjacency, "delta": delta}
         console.say(json.dumps(said | {"scale": found.scale, "share": found.share, "epsilon": found.epsilons}))
         return
-    unit = "nats" if plan.channel == "noisy" else "counts"
+    unit = {"noisy": "nats", "histogram": "counts", "weights": "times the clip of a gradient"}[plan.channel]
     share = "" if found.share is None else f" ({found.share:.4g} from each of {plan.honest} honest clients)"
     console.say(f"{plan.channel}, {plan.adjacency}: noise of scale {found.scale:.4g} {unit}{share}")
     table = Table(box=SIMPLE_HEAD, show_edge=False)
@@ -100,7 +115,8 @@ def answer(plan: Plan, *, as_json: bool) -> None:
     for done, epsilon in found.epsilons.items():
         table.add_row(str(done), f"{epsilon:.4g}")
     console.print(table)
-    console.say("No sampling amplifies anything: the server chooses the cohorts. Runs on the same data add up.")
+    amplified = "Only the client's own Poisson sampling amplifies" if plan.channel == "weights" else "Nothing amplifies"
+    console.say(f"{amplified}: the server chooses the cohorts. Runs on the same data add up.")
 
 
 def _shown(releases: int) -> list[int]:

@@ -14,7 +14,7 @@ from fedgr_secure.app.progress import LiveProgress
 from fedgr_secure.app.report import write_report
 from fedgr_secure.app.runfolder import read_run
 from fedgr_secure.app.sweep import CSV, MARKDOWN, Cell, Outcome, cell_folder, check_root, sweep
-from fedgr_secure.checks import check
+from fedgr_secure.checks import check, unused
 from fedgr_secure.config import data_name
 from fedgr_secure.errors import require
 from fedgr_secure.federation.folder import RunFolder
@@ -29,6 +29,8 @@ def run(config: Config, *, as_json: bool) -> None:
     from fedgr_secure.federation import loop
 
     console = Output(quiet=as_json)
+    for words in unused(config):
+        console.say(f"note: {words}")
     with LiveProgress(config.federation.rounds, _title(config), console) as progress:
         result = loop.run(config, on_round=[progress])
     _finish(result.folder, result.summary, console, as_json=as_json)

@@ -33,7 +33,7 @@ def restore(federation: Federation, folder: RunFolder) -> int:
         _put_server_back(federation, folder, checkpoint)
         _put_clients_back(federation, folder, checkpoint)
         _put_records_back(federation, folder.recorded(done))
-    replayed = folder.beyond(done)
+    replayed = tuple(folder.beyond(done))
     federation.releases.check_replayed(replayed)
     if federation.training is not None and federation.training.seeds is not None:
         federation.training.seeds.check_replayed(replayed)
