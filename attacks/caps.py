@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.integrate import trapezoid
 
 
 def tpr_cap(fpr: float | NDArray[np.float64], *, epsilon: float, delta: float) -> NDArray[np.float64]:
@@ -36,7 +37,7 @@ def auc_cap(*, epsilon: float, delta: float) -> float:
         return 1.0
     corner = (1 - delta) / (1 + math.exp(epsilon))
     rates = np.array([0.0, corner, 1 - delta, 1.0])
-    return float(np.trapezoid(tpr_cap(rates, epsilon=epsilon, delta=delta), rates))
+    return float(trapezoid(tpr_cap(rates, epsilon=epsilon, delta=delta), rates))
 
 
 def advantage_cap(*, epsilon: float, delta: float) -> float:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.integrate import trapezoid
 from scipy.stats import binomtest
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
@@ -29,8 +30,8 @@ def test_a_perfect_and_a_blind_attack():
 
 
 def test_ties_lower_the_realised_rate_and_are_not_split():
-    # ten of 100 others tie at the top with 30 of 40 members: at 5 % nothing is below, at 10 % all of them
-    scores, member = both([9] * 30 + [1] * 10, [9] * 10 + [0] * 90)
+    # ten of 100 others tie at the top with 30 of 40 members: at 1 % no threshold is below, at 10 % the first
+    scores, member = both([9] * 30 + [0] * 10, [9] * 10 + [0] * 90)
     found = evaluate(scores, member)
     assert (found.points[0].realised, found.points[0].tpr.value) == (0.1, 0.75)
     assert (found.points[1].realised, found.points[1].tpr.value) == (0.0, 0.0)
@@ -96,7 +97,7 @@ def test_the_caps_are_those_of_randomised_response(epsilon, delta):
     tpr = np.concatenate([[0.0], np.cumsum(list(inside.values()))])
     fpr = np.concatenate([[0.0], np.cumsum(list(outside.values()))])
     np.testing.assert_allclose(tpr_cap(fpr[1:], epsilon=epsilon, delta=delta), np.minimum(tpr[1:], 1), atol=1e-12)
-    assert auc_cap(epsilon=epsilon, delta=delta) == pytest.approx(np.trapezoid(tpr, fpr))
+    assert auc_cap(epsilon=epsilon, delta=delta) == pytest.approx(trapezoid(tpr, fpr))
     assert advantage_cap(epsilon=epsilon, delta=delta) == pytest.approx((tpr - fpr).max())
 
 
