@@ -20,6 +20,7 @@ from fedgr_secure.federation.secure import SecureAggregation
 from fedgr_secure.federation.sums import Heard, Hearing, Opened, Vanishes
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.messages import Update
+from fedgr_secure.method.messages import Counted
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.records import SumRecord
 from fedgr_secure.sections import DropoutConfig
@@ -163,7 +164,10 @@ class Cohort:
         self._pay(opened, "histogram sum")
         if opened.total is None:
             return None
-        return Tally(opened.total.counts[PURPOSE].astype(np.int64), opened.record.survivors)
+        tally = Tally(opened.total.counts[PURPOSE].astype(np.int64), opened.record.survivors)
+        seen = Counted(self.round, tally.counts, np.asarray(tally.contributors, np.int64))
+        self.recorder.received(self.round, None, Counted.__name__, to_bytes(seen))
+        return tally
 
     def _pay(self, opened: Opened, what: str) -> None:
         """Bytes and seconds of a secure sum."""

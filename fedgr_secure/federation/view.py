@@ -33,10 +33,10 @@ class ViewRecorder:
         """The server sent a message, to one client or to the whole cohort."""
         self._write(round, f"{kind}.down.{_TO_ALL if client is None else client}", data)
 
-    def received(self, round: int, client: int, kind: str, data: bytes) -> None:
-        """The server received a message. At level "uploads" the clients' weights are left out."""
+    def received(self, round: int, client: int | None, kind: str, data: bytes) -> None:
+        """The server received a message, or (client None) the sum of many. Clients' weights only at level "all"."""
         if self.level == "all" or kind != "Update":
-            self._write(round, f"{kind}.up.{client}", data)
+            self._write(round, f"{kind}.up.{_TO_ALL if client is None else client}", data)
 
     def forget_from(self, round: int) -> None:
         """Drop what was recorded from `round` on (a resumed run records it again); other files stay."""
@@ -80,7 +80,7 @@ class Seen:
 
     Attributes:
         round: from 0.
-        client: the other end, or None for a message to the whole cohort.
+        client: the other end, or None for a message to the whole cohort or a sum over it.
         up: from the client to the server.
         message: the message itself.
     """

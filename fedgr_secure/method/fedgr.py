@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedgr_secure.context import ClientContext, Method, ServerContext
 from fedgr_secure.messages import Update
 from fedgr_secure.method.client import FedGRClient, FedGRState, verdict_of
-from fedgr_secure.method.messages import Observe, Proxies, Revise
+from fedgr_secure.method.messages import Counted, Observe, Proxies, Revise
 from fedgr_secure.method.server import FedGRServer, FedGRServerState
 from fedgr_secure.method.stored import check_client, check_server
 from fedgr_secure.sections import Config
@@ -31,7 +31,7 @@ FEDGR = Method(
     source="FedGR, ICML 2026, arXiv 2412.00452",
     client=_client,
     server=_server,
-    messages=(Observe, Proxies, Revise, Update),
+    messages=(Observe, Proxies, Counted, Revise, Update),
     client_state=FedGRState,
     server_state=FedGRServerState,
     claims=_claims,

@@ -31,6 +31,21 @@ class Proxies:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """What the server has when a secure sum of counts is opened; no client sends it.
+
+    Attributes:
+        round: from 0.
+        counts: int64 (bins,), the sum over the contributors.
+        contributors: int64, whose counts are in it.
+    """
+
+    round: int
+    counts: NDArray[Any]
+    contributors: NDArray[Any]
+
+
+@dataclass(frozen=True)
 class Revise:
     """Server to client: refine your labels, revise your teacher, train.
 

@@ -1,0 +1,185 @@
+"""What an honest but curious server knows after a run: its recorded view, its own models, and what is public.
+
+Public are the configuration (method, plan, channel), who was drawn in which round, how many samples each client has,
+and how models and losses are computed. Nothing here reads a client's images, labels or states.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.observed import Observed, observe
+from attacks.view import open_view
+from fedgr_secure.checks import check
+from fedgr_secure.data.types import UInt8
+from fedgr_secure.errors import InputError, require
+from fedgr_secure.federation.federation import prepare
+from fedgr_secure.federation.folder import RunFolder
+from fedgr_secure.federation.view import ServerView
+from fedgr_secure.messages import Train
+from fedgr_secure.method.messages import Counted, Observe, Proxies, Revise
+from fedgr_secure.sections import Config
+from fedgr_secure.training import Workbench
+from fedgr_secure.wire import Weights
+from privacy.channels.channel import Channel, Upload
+from privacy.claims import PrivacyClaim
+
+LogProbabilities = NDArray[np.float32]
+"""float32 (rounds, n, classes), of n images under the global model of each round"""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A secure sum of counts that the server opened.
+
+    Attributes:
+        round: from 0.
+        counts: int64 (bins,).
+        contributors: whose counts are in it.
+    """
+
+    round: int
+    counts: NDArray[np.int64]
+    contributors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Everything that an attack may use.
+
+    Attributes:
+        config: the public plan.
+        channel: of the loss proxies.
+        sizes: samples of each client.
+        cohorts: the clients drawn, by round.
+        models: the global weights that each round began with.
+        uploads: what each client sent in the clear, by client, with the rounds.
+        releases: the secure sums of counts.
+        claims: what the run promises.
+        bench: computes predictions.
+        classes: of the data.
+    """
+
+    config: Config
+    channel: Channel
+    sizes: tuple[int, ...]
+    cohorts: Mapping[int, tuple[int, ...]]
+    models: Mapping[int, Weights]
+    uploads: Mapping[int, tuple[tuple[int, Upload], ...]]
+    releases: tuple[Release, ...]
+    claims: tuple[PrivacyClaim, ...]
+    bench: Workbench
+    classes: int
+
+    @cached_property
+    def rounds(self) -> tuple[int, ...]:
+        """The rounds whose model is known, in order."""
+        return tuple(sorted(self.models))
+
+    def drawn(self, client: int) -> list[int]:
+        """The rounds in which a client took part, as positions in `rounds`."""
+        return [place for place, number in enumerate(self.rounds) if client in self.cohorts[number]]
+
+    @cached_property
+    def observed(self) -> dict[int, Observed]:
+        """The rows of each client that sent any."""
+        cap = self.config.fedgr.loss_cap
+        largest = self.channel.largest
+        if cap is not None:
+            largest = min(largest, cap * float(np.log(self.classes)))
+        found = {}
+        for client, sent in self.uploads.items():
+            numbers = [self.rounds[place] for place in self.drawn(client)]
+            at = [numbers.index(number) for number, _ in sent]
+            found[client] = observe(self.channel, [upload for _, upload in sent], at, largest)
+        return found
+
+    def claim(self, subject: str) -> PrivacyClaim | None:
+        """The run's claim about something; None where there is none."""
+        return next((claim for claim in self.claims if claim.subject == subject), None)
+
+    def log_probabilities(self, images: UInt8) -> LogProbabilities:
+        """What every global model says of images."""
+        import torch.nn.functional as F
+
+        found = np.empty((len(self.rounds), len(images), self.classes), np.float32)
+        for place, number in enumerate(self.rounds):
+            logits = self.bench.predict(self.models[number], images).logits
+            found[place] = F.log_softmax(logits.double(), dim=1).numpy()
+        return found
+
+
+def losses_of(known: LogProbabilities, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Cross-entropy of images with labels under every model, float64 (rounds, n) in nats."""
+    picked = np.take_along_axis(known, np.broadcast_to(labels[None, :, None], (len(known), len(labels), 1)), axis=2)
+    return -picked[:, :, 0].astype(np.float64)
+
+
+def know(run: Path) -> Knowledge:
+    """The server's knowledge of a finished run whose view was recorded.
+
+    Raises:
+        InputError: no finished run, no view, or a damaged one.
+    """
+    folder = RunFolder(run)
+    config = check(folder.config())
+    require(folder.finished, f"run folder: {run} is not finished; fedgr-secure resume {run}")
+    view, records = open_view(run), folder.rounds()
+    federation = prepare(config, folder)
+    sent, releases = _uploads(view)
+    models = {number: weights for number in view.rounds() if (weights := _model(view, number)) is not None}
+    require(bool(models), f"server view: {view.folder} holds no global model; record it with --record-view uploads")
+    return Knowledge(
+        config=config,
+        channel=federation.channel,
+        sizes=tuple(len(shard) for shard in federation.data.shards),
+        cohorts={record.round: record.cohort for record in records},
+        models=models,
+        uploads=sent,
+        releases=releases,
+        claims=folder.manifest().privacy,
+        bench=federation.bench,
+        classes=federation.data.spec.classes,
+    )
+
+
+def _model(view: ServerView, number: int) -> Weights | None:
+    """The global weights that the server sent in a round."""
+    for seen in view.messages(number, [Observe, Revise, Train]):
+        weights: Weights | None = seen.message.weights
+        if not seen.up and weights is not None:
+            return weights
+    return None
+
+
+def _uploads(view: ServerView) -> tuple[dict[int, tuple[tuple[int, Upload], ...]], tuple[Release, ...]]:
+    """What came up in the clear, and the sums."""
+    sent: dict[int, list[tuple[int, Upload]]] = defaultdict(list)
+    releases = []
+    for number in view.rounds():
+        for seen in view.messages(number, [Proxies, Counted]):
+            if isinstance(seen.message, Counted):
+                counts, who = seen.message.counts, tuple(int(client) for client in seen.message.contributors)
+                releases.append(Release(number, counts, who))
+            elif seen.client is not None:
+                _check_length(view, number, seen.client, seen.message.upload, sent[seen.client])
+                sent[seen.client].append((number, seen.message.upload))
+    return {client: tuple(rows) for client, rows in sorted(sent.items())}, tuple(releases)
+
+
+def _check_length(view: ServerView, number: int, client: int, upload: Upload, before: list[tuple[int, Upload]]) -> None:
+    """Refuse a client's upload that is none of vectors of the same lengths as its first."""
+    shapes = {name: value.shape for name, value in upload.items()}
+    first = {name: value.shape for name, value in before[0][1].items()} if before else shapes
+    if shapes != first or any(len(shape) != 1 for shape in shapes.values()):
+        raise InputError(
+            f"server view: {view.folder}: round {number}, client {client}: upload of shapes {shapes}, allowed: one "
+            "vector of a number for each sample, as long as the client's others"
+        )
