@@ -1,7 +1,7 @@
 """What a server has of one client's samples, and how likely it is for a given record: every kind of row in one form.
 
-A row is what one training sample left behind: a number at each of some participations, with noise of a known kind. The
-likelihood of a row under a record is exact for Gaussian and Laplace noise and for rounding; that of float32 is taken as a
+A row is what one training sample left behind: a number at each of some participations, with noise of a known kind.
+The likelihood of a row under a record is exact for Gaussian and Laplace noise and for rounding; float32 is taken as a
 Gaussian of a millionth of a nat.
 """
 
