@@ -148,8 +148,13 @@ def _spare(whole: UInt8, used: UInt8) -> NDArray[np.int64]:
 class Game(Protocol):
     """One way of drawing candidates."""
 
-    name: str
-    says: str
+    @property
+    def name(self) -> str:
+        """In one word."""
+
+    @property
+    def says(self) -> str:
+        """The question that it asks."""
 
     def sample(self, challenger: Challenger, outside: NDArray[np.int64], draw: np.random.Generator) -> Candidates:
         """Candidates; `outside` are the records from outside that are not the attacker's references."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from attacks.observed import Observed, observe
 from attacks.view import open_view
+from fedgr_secure.aggregate import check_weights
 from fedgr_secure.checks import check
 from fedgr_secure.data.types import UInt8
 from fedgr_secure.errors import InputError, require
@@ -25,6 +26,7 @@ from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.federation.view import ServerView
 from fedgr_secure.messages import Train
 from fedgr_secure.method.messages import Counted, Observe, Proxies, Revise
+from fedgr_secure.method.sieve import Mixture
 from fedgr_secure.sections import Config
 from fedgr_secure.training import Workbench
 from fedgr_secure.wire import Weights
@@ -59,9 +61,10 @@ class Knowledge:
         channel: of the loss proxies.
         sizes: samples of each client.
         cohorts: the clients drawn, by round.
-        models: the global weights that each round began with.
+        models: the global weights that each round began with; under the number of rounds, the final ones.
         uploads: what each client sent in the clear, by client, with the rounds.
         releases: the secure sums of counts.
+        mixture: the newest that the server sent to everybody; None where it sent none.
         claims: what the run promises.
         bench: computes predictions.
         classes: of the data.
@@ -74,6 +77,7 @@ class Knowledge:
     models: Mapping[int, Weights]
     uploads: Mapping[int, tuple[tuple[int, Upload], ...]]
     releases: tuple[Release, ...]
+    mixture: Mixture | None
     claims: tuple[PrivacyClaim, ...]
     bench: Workbench
     classes: int
@@ -85,7 +89,7 @@ class Knowledge:
 
     def drawn(self, client: int) -> list[int]:
         """The rounds in which a client took part, as positions in `rounds`."""
-        return [place for place, number in enumerate(self.rounds) if client in self.cohorts[number]]
+        return [place for place, number in enumerate(self.rounds) if client in self.cohorts.get(number, ())]
 
     @cached_property
     def observed(self) -> dict[int, Observed]:
@@ -136,6 +140,9 @@ def know(run: Path) -> Knowledge:
     sent, releases = _uploads(view)
     models = {number: weights for number in view.rounds() if (weights := _model(view, number)) is not None}
     require(bool(models), f"server view: {view.folder} holds no global model; record it with --record-view uploads")
+    models[len(records)] = folder.weights()
+    for number, weights in models.items():
+        check_weights(weights, federation.bench.weights(), who=f"{run}: global model of round {number}")
     return Knowledge(
         config=config,
         channel=federation.channel,
@@ -144,6 +151,7 @@ def know(run: Path) -> Knowledge:
         models=models,
         uploads=sent,
         releases=releases,
+        mixture=_mixture(view),
         claims=folder.manifest().privacy,
         bench=federation.bench,
         classes=federation.data.spec.classes,
@@ -156,6 +164,16 @@ def _model(view: ServerView, number: int) -> Weights | None:
         weights: Weights | None = seen.message.weights
         if not seen.up and weights is not None:
             return weights
+    return None
+
+
+def _mixture(view: ServerView) -> Mixture | None:
+    """The newest that went to everybody."""
+    for number in reversed(view.rounds()):
+        for seen in view.messages(number, [Revise]):
+            mixture: Mixture | None = seen.message.mixture
+            if mixture is not None:
+                return mixture
     return None
 
 

@@ -40,7 +40,7 @@ class OperatingPoint:
 
     Attributes:
         wanted: the false positive rate that was asked for.
-        realised: the largest one up to it that a threshold has; lower where scores tie.
+        realised: that of the best threshold within it; lower where scores tie or part perfectly.
         tpr: with a Clopper-Pearson interval.
     """
 
@@ -133,11 +133,24 @@ def share(right: NDArray[np.bool_]) -> Interval | None:
     return clopper_pearson(int(right.sum()), right.size) if right.size else None
 
 
+def correlation(estimates: Scores, truth: Scores) -> Interval | None:
+    """Pearson's correlation with Fisher's interval; None with fewer than four pairs or without spread."""
+    from scipy.stats import pearsonr
+
+    known = np.isfinite(estimates) & np.isfinite(truth)
+    if known.sum() < 4 or np.ptp(estimates[known]) == 0 or np.ptp(truth[known]) == 0:
+        return None
+    found = pearsonr(estimates[known], truth[known])
+    low, high = found.confidence_interval(0.95)
+    return Interval(float(found.statistic), float(low), float(high))
+
+
 def _point(fpr: Scores, tpr: Scores, wanted: float, members: int, others: int) -> OperatingPoint | None:
-    """The last threshold whose false positive rate is within the wanted one."""
+    """The best threshold whose false positive rate is within the wanted one; of equals, the one with fewest others."""
     if others < math.ceil(1 / wanted - 1e-9):
         return None
-    at = int(np.searchsorted(fpr, wanted + 1e-12, side="right")) - 1
+    within = int(np.searchsorted(fpr, wanted + 1e-12, side="right"))
+    at = int(tpr[:within].argmax())
     return OperatingPoint(wanted, float(fpr[at]), clopper_pearson(round(float(tpr[at]) * members), members))
 
 

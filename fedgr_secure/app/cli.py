@@ -1,4 +1,4 @@
-"""The command line: `fedgr-secure run | compare | resume | report | accountant`. Torch is imported where it trains."""
+"""The command line, `fedgr-secure run | compare | resume | report | attack | accountant`; torch comes where it trains."""
 
 from __future__ import annotations
 
@@ -81,6 +81,21 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Attack:
+    """Attack a finished run as its own server could: who is a member, whose, under which label; beside the claims."""
+
+    run_folder: _Folder
+    attacks: tuple[str, ...] = ()
+    """only these (default: all that the run gives something to read)"""
+    fail_above: tuple[str, ...] = ()
+    """gates for scripts, such as auc=0.6 or row:tpr0.1=0.05: exit code 1 if the whole interval lies above one"""
+    seed: int = 0
+    """of the candidates and the bootstrap"""
+    json: bool = False
+    """print the outcomes as JSON and nothing else"""
+
+
+@dataclass(frozen=True)
 class Accountant:
     """What epsilon a plan costs, or what noise an epsilon needs, without a run."""
 
@@ -89,7 +104,7 @@ class Accountant:
     """print the answer as JSON and nothing else"""
 
 
-Command = Run | Compare | Resume | Report | Accountant
+Command = Run | Compare | Resume | Report | Attack | Accountant
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -107,6 +122,7 @@ def parse(arguments: Sequence[str]) -> Command:
         | Annotated[Compare, _subcommand("compare", Compare, default=Compare(config=shared))]
         | Annotated[Resume, _subcommand("resume", Resume)]
         | Annotated[Report, _subcommand("report", Report)]
+        | Annotated[Attack, _subcommand("attack", Attack)]
         | Annotated[Accountant, _subcommand("accountant", Accountant)]
     )
     command = _parsed(kind, arguments)
@@ -153,6 +169,7 @@ def _known(command: str) -> list[str]:
         "compare": Compare,
         "resume": Resume,
         "report": Report,
+        "attack": Attack,
         "accountant": Accountant,
     }
     if command not in kinds:
@@ -221,6 +238,16 @@ def _carry_out(command: Command) -> int:
             commands.resume(command.run_folder, as_json=command.json)
         case Report():
             commands.report(command.run_folder)
+        case Attack():
+            from fedgr_secure.app import attack
+
+            return attack.attack(
+                command.run_folder,
+                attacks=command.attacks,
+                fail_above=command.fail_above,
+                seed=command.seed,
+                as_json=command.json,
+            )
         case Accountant():
             accountant.answer(command.plan, as_json=command.json)
     return 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedgr_secure.app.attack_report import draw_roc
 from fedgr_secure.app.runfolder import LossHistogram, RunData
 from fedgr_secure.app.tables import METHOD_NAMES, data_size, duration, number, percent
 from fedgr_secure.config import data_name
@@ -205,6 +206,15 @@ def cost_figure(run: RunData) -> Figure | None:
     return figure
 
 
+def attacks_figure(run: RunData) -> Figure | None:
+    """ROC curves of attacks on the run."""
+    if run.attacks is None or all(outcome.metrics is None for outcome in run.attacks.outcomes):
+        return None
+    figure, (axes,) = _new(run, "Attacks: members found against others taken for members")
+    draw_roc(run, axes)
+    return figure
+
+
 def _bars(axes: Axes, names: list[str], values: list[float], texts: list[str], *, colour: str) -> None:
     """Horizontal bars from the top down, each with its value."""
     bars = axes.barh(range(len(names)), values, color=colour, height=0.65)
@@ -299,6 +309,13 @@ FIGURES = (
         cost_figure,
         "Bar charts of the seconds spent by phase and of the data sent by clients and by the server.",
         "Where the time went, and how much data all clients and the server sent in total.",
+    ),
+    FigureKind(
+        "attacks.png",
+        attacks_figure,
+        "ROC curves of the attacks on logarithmic axes, over the region that the privacy claim allows.",
+        "How many members an attack finds (upwards) at how many false alarms (to the right); on the dashed line it "
+        "guesses, and above the shaded region no attack can be if the claim is true.",
     ),
 )
 

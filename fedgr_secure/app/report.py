@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from fedgr_secure.app.attack_report import attack_section
 from fedgr_secure.app.figures import FIGURES, last_and_best, run_title, seconds_by_phase, showing, write_figures
 from fedgr_secure.app.html import table
 from fedgr_secure.app.runfolder import RunData, read_run
@@ -82,6 +83,7 @@ def _page(run: RunData, figures: Sequence[str]) -> str:
         _privacy(run.claims),
         release_section(run),
         secure_section(run),
+        attack_section(run),
         _last_rounds(run),
         _clients(run),
         _reproduce(run),

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
+from attacks.results import Attacked, read_results
 from fedgr_secure.errors import require
 from fedgr_secure.federation.folder import Manifest, RunFolder
 from fedgr_secure.files import disk
@@ -28,6 +29,7 @@ class RunData:
         clients: one record a client; empty while the run is not finished.
         losses: the histogram of final losses, or None.
         claims: the privacy claims of the run.
+        attacks: what attacks on the run came to, or None.
     """
 
     folder: Path
@@ -39,6 +41,7 @@ class RunData:
     clients: tuple[ClientRecord, ...]
     losses: LossHistogram | None
     claims: tuple[PrivacyClaim, ...]
+    attacks: Attacked | None = None
 
 
 def read_run(path: Path) -> RunData:
@@ -68,4 +71,5 @@ def read_run(path: Path) -> RunData:
         clients=folder.clients(),
         losses=folder.losses(),
         claims=summary.privacy if summary is not None else manifest.privacy,
+        attacks=read_results(path),
     )

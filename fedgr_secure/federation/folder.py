@@ -41,6 +41,8 @@ _OWN = {
     "weights.safetensors",
     "report.html",
     "figures",
+    "attacks.json",
+    "attacks.npz",
     "view",
     "checkpoint",
     REPLACED,
@@ -308,6 +310,21 @@ class RunFolder:
         """The loss histogram of a complete run, where the method keeps losses."""
         path = self.path / "losses.json"
         return read_json(path, LossHistogram) if path.exists() else None
+
+    def weights(self) -> Weights:
+        """The final global model of a complete run.
+
+        Raises:
+            InputError: the file is missing or damaged.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        path = self.path / "weights.safetensors"
+        try:
+            return load(read_bytes(path))
+        except SafetensorError as error:
+            raise InputError(f"{path}: {error}") from None
 
     def finish(
         self,

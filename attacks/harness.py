@@ -1,0 +1,283 @@
+"""All attacks on one run: games are played, attacks score them, and what comes out is measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.games import (
+    LABEL,
+    MISLABEL,
+    SOURCE,
+    AnyClient,
+    Candidates,
+    Challenger,
+    Game,
+    MembersOnly,
+    RowLinkage,
+    TargetClient,
+    challenge,
+)
+from attacks.histogram import CountReader
+from attacks.knowledge import Knowledge, LogProbabilities, know, losses_of
+from attacks.matching import Matcher
+from attacks.metrics import correlation, evaluate, share
+from attacks.observed import Observed
+from attacks.rates import classes_of_rows, level_of_rows, rates_of_counts, rates_of_rows
+from attacks.results import SCHEMA, Attacked, Caps, Outcome, Scored
+from fedgr_secure.errors import nearest, require
+from privacy.channels.histogram import HistogramProxies
+
+Scores = NDArray[np.float64]
+Played = list[tuple[Outcome, Scored]]
+Rounds = Sequence[tuple[Game, Callable[[Candidates], Scores]]]
+_MOST_REFERENCES = 300
+
+
+@dataclass(frozen=True)
+class Arena:
+    """One run, its challenger and the server's knowledge, with everything that attacks share.
+
+    Attributes:
+        challenger: holds the truth.
+        knowledge: the server's.
+        seed: of candidates, their labels and the references.
+    """
+
+    challenger: Challenger
+    knowledge: Knowledge
+    seed: int = 0
+
+    def _draw(self, purpose: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, purpose])
+
+    @cached_property
+    def known(self) -> LogProbabilities:
+        """What every global model says of the pool of images."""
+        return self.knowledge.log_probabilities(self.challenger.pool)
+
+    @cached_property
+    def _outside(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """References, and the records from outside that are left for the games: never the same image."""
+        order = self._draw(0).permutation(len(self.challenger.outside))
+        count = min(_MOST_REFERENCES, len(order) // 2)
+        return order[:count], order[count:]
+
+    @cached_property
+    def references(self) -> Candidates:
+        """Records that the attacker has, with labels by the noise of random clients."""
+        records, draw = self._outside[0], self._draw(1)
+        return self.challenger.others(draw.choice(self.challenger.members.client, len(records)), records, draw)
+
+    def candidates(self, game: Game) -> Candidates:
+        """The game's candidates; the same for every attack."""
+        return game.sample(self.challenger, self._outside[1], self._draw(2))
+
+    def matcher(self, rows: dict[int, Observed] | None = None) -> Matcher:
+        """Matches the run's rows, or a variant of them."""
+        rows = self.knowledge.observed if rows is None else rows
+        return Matcher(self.knowledge, rows, self.known, self.references)
+
+    @cached_property
+    def counts(self) -> CountReader:
+        """Reads the opened sums of counts."""
+        channel = self.knowledge.channel
+        assert isinstance(channel, HistogramProxies)
+        return CountReader(self.knowledge, channel, self.known, self.references)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the server saw a number for each sample."""
+        return bool(self.knowledge.uploads)
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether the server opened histograms."""
+        return bool(self.knowledge.releases)
+
+    def losses(self, candidates: Candidates) -> NDArray[np.float64]:
+        """Of candidates under every global model, float64 (rounds, n)."""
+        return losses_of(self.known[:, candidates.image], candidates.labels)
+
+
+def arena(run: Path, *, seed: int = 0) -> Arena:
+    """Everything about a finished run whose view was recorded.
+
+    Raises:
+        InputError: no finished run, nothing recorded, or too few records from outside.
+    """
+    return Arena(challenge(run), know(run), seed)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack as the harness knows it.
+
+    Attributes:
+        name: as on the command line.
+        source: who described it.
+        fits: whether the run gives it anything to read.
+        play: its outcomes without caps, each with the scores behind it.
+    """
+
+    name: str
+    source: str
+    fits: Callable[[Arena], bool]
+    play: Callable[[Arena], Played]
+
+
+_REFERENCES = "records of the same distribution"
+_PROXIES, _WEIGHTS = "loss proxies", "model weights"
+
+
+def _membership(name: str, subject: str, arena: Arena, played: Rounds) -> Played:
+    """Games of yes and no."""
+    found = []
+    for game, score in played:
+        candidates = arena.candidates(game)
+        scores = score(candidates)
+        metrics = evaluate(scores, candidates.member, seed=arena.seed)
+        outcome = Outcome(name, game.name, game.says, _REFERENCES, subject, metrics)
+        found.append((outcome, Scored(scores, candidates.member)))
+    return found
+
+
+def _matching(arena: Arena) -> Played:
+    matcher = arena.matcher()
+    games: Rounds = [
+        (AnyClient(), matcher.any_client),
+        (TargetClient(), matcher.named_client),
+        (RowLinkage(), matcher.named_row),
+    ]
+    return _membership("matching", _PROXIES, arena, games)
+
+
+def _histogram(arena: Arena) -> Played:
+    games: Rounds = [(AnyClient(), arena.counts.any_client), (TargetClient(), arena.counts.named_client)]
+    return _membership("histogram", _PROXIES, arena, games)
+
+
+def _answers(game: MembersOnly, right: NDArray[np.bool_], chance: float) -> Played:
+    """A game with many answers: the scores say which were right."""
+    outcome = Outcome(game.name, game.name, game.says, _REFERENCES, _PROXIES, share=share(right), chance=chance)
+    return [(outcome, Scored(right.astype(np.float64), np.ones(len(right), bool)))]
+
+
+def _source(arena: Arena) -> Played:
+    members, sizes = arena.candidates(SOURCE), np.asarray(arena.knowledge.sizes)
+    right = arena.matcher().source(members) == members.client
+    return _answers(SOURCE, right, float(sizes.max() / sizes.sum()))
+
+
+def _label(arena: Arena) -> Played:
+    """Chance is what the final model alone says."""
+    members = arena.candidates(LABEL)
+    alone = arena.known[-1, members.image].argmax(1) == members.labels
+    return _answers(LABEL, arena.matcher().label(members) == members.labels, float(alone.mean()))
+
+
+def _mislabel(arena: Arena) -> Played:
+    members, wrong = arena.candidates(MISLABEL), arena.challenger.wrong
+    scores = np.zeros(len(members))
+    for client, observed in arena.knowledge.observed.items():
+        asked = np.flatnonzero(members.client == client)
+        scores[asked] = level_of_rows(observed)[members.row[asked]]
+    metrics = evaluate(scores, wrong, seed=arena.seed)
+    outcome = Outcome(MISLABEL.name, MISLABEL.name, MISLABEL.says, "nothing", _PROXIES, metrics)
+    return [(outcome, Scored(scores, wrong))]
+
+
+def _clients(name: str, question: str, estimates: Scores, truth: Scores) -> Played:
+    """An attack on clients as a whole."""
+    found = correlation(estimates, truth)
+    outcome = Outcome(name, name, question, _REFERENCES, _PROXIES, correlation=found, chance=0.0)
+    return [(outcome, Scored(estimates, np.isfinite(truth)))]
+
+
+def _rates(arena: Arena) -> Played:
+    knowledge, rates = arena.knowledge, arena.challenger.truth.realised_rate
+    if arena.has_rows:
+        found = rates_of_rows(knowledge.observed, _middle(arena))
+    else:
+        found = rates_of_counts(knowledge, np.asarray(arena.counts.channel.edges), _middle(arena))
+    clients = sorted(found)
+    return _clients(
+        "rates", "how many of a client's labels are wrong?", np.array([found[k] for k in clients]), rates[clients]
+    )
+
+
+def _middle(arena: Arena) -> float:
+    """Nats; where wrong labels part from right ones: half way between the newest mixture's means, or one nat."""
+    mixture = arena.knowledge.mixture
+    return sum(mixture.means) / 2 if mixture is not None else 1.0
+
+
+def _classes(arena: Arena) -> Played:
+    knowledge, classes = arena.knowledge, arena.knowledge.classes
+    found = classes_of_rows(knowledge, knowledge.observed, arena.known, arena.references)
+    shards = arena.challenger.data.shards
+    truth = np.concatenate([np.bincount(shards[k].labels, minlength=classes) / len(shards[k]) for k in sorted(found)])
+    estimates = np.concatenate([found[k] for k in sorted(found)])
+    return _clients("classes", "which share of a client's records has each label?", estimates, truth)
+
+
+ATTACKS = (
+    Attack("matching", "record linkage by running means or likelihood ratios", lambda a: a.has_rows, _matching),
+    Attack("histogram", "likelihood ratio of one count", lambda a: a.has_counts, _histogram),
+    Attack("source", "after Hu et al. 2021", lambda a: a.has_rows, _source),
+    Attack("label", "matching under every label", lambda a: a.has_rows, _label),
+    Attack("mislabel", "the level of a row", lambda a: a.has_rows, _mislabel),
+    Attack(
+        "rates",
+        "rows, or sums of changing cohorts (after Kerkouche et al. 2023)",
+        lambda a: a.has_rows or a.has_counts,
+        _rates,
+    ),
+    Attack("classes", "after Wang et al. 2019", lambda a: a.has_rows, _classes),
+)
+
+
+def chosen(names: Sequence[str]) -> tuple[Attack, ...]:
+    """The attacks of these names; all for none.
+
+    Raises:
+        InputError: an unknown name.
+    """
+    known = {attack.name: attack for attack in ATTACKS}
+    for name in names:
+        require(name in known, f"attacks: unknown {name!r}{nearest(name, known)}; attacks: {', '.join(known)}")
+    return tuple(known[name] for name in names) if names else ATTACKS
+
+
+def attack(run: Path, names: Sequence[str] = (), *, seed: int = 0) -> tuple[Attacked, dict[str, Scored]]:
+    """Carry the attacks out that a finished run gives something to read; the rest is left out.
+
+    Args:
+        run: the run folder, with a recorded view.
+        names: of attacks; all for none.
+        seed: of candidates and bootstraps.
+
+    Raises:
+        InputError: no such attack, no finished run, nothing recorded, or nothing that the attacks can read.
+    """
+    started = time.perf_counter()
+    attacks, ground = chosen(names), arena(run, seed=seed)
+    played = [one for attack in attacks if attack.fits(ground) for one in attack.play(ground)]
+    outcomes = tuple(_capped(outcome, ground.knowledge) for outcome, _ in played)
+    scores = {f"{outcome.attack}.{outcome.game}": scored for outcome, scored in played}
+    require(bool(outcomes), f"run folder: {run} shows nothing that {', '.join(a.name for a in attacks)} can read")
+    return Attacked(SCHEMA, seed, outcomes, round(time.perf_counter() - started, 3)), scores
+
+
+def _capped(outcome: Outcome, knowledge: Knowledge) -> Outcome:
+    """With what the claim about its subject allows. Membership and rows alone are what the claim is about."""
+    claim = knowledge.claim(outcome.subject)
+    if outcome.metrics is None or claim is None or claim.epsilon is None or claim.delta is None:
+        return outcome
+    return replace(outcome, caps=Caps.of(claim.epsilon, claim.delta))

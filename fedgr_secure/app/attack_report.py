@@ -1,0 +1,157 @@
+"""The report's part on attacks: a table of games, and in plain words what the server can and cannot do."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from attacks.metrics import FALSE_POSITIVE_RATES, Interval, Metrics, OperatingPoint, roc
+from attacks.results import Attacked, Outcome, read_scores
+from fedgr_secure.app.html import table
+from fedgr_secure.app.runfolder import RunData
+from fedgr_secure.app.tables import ABSENT, number, percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = "osD^vPX"
+UNDEFINED = "undefined"
+HEAD = (
+    *("Attack", "Question", "Members, others", "AUC [95 %]"),
+    *(f"TPR at {percent(rate)} FPR" for rate in FALSE_POSITIVE_RATES),
+    *("Right answers", "Correlation", "Chance", "Allowed by the claim"),
+)
+
+
+def attack_section(run: RunData) -> str:
+    """What attacks on the run came to; empty where there were none."""
+    if run.attacks is None:
+        return ""
+    sentences = "".join(f"\n<li>{escape(words(outcome))}</li>" for outcome in run.attacks.outcomes)
+    notes = (
+        '<p class="note">TPR: share of members found; FPR: share of others taken for members, as realised where scores '
+        "tie. Intervals are 95 %: bootstrap (AUC), Clopper-Pearson (TPR, shares), Fisher (correlation). "
+        f'"{UNDEFINED}": too few records from outside for such a rate. The attacker has the recorded view, the public '
+        "plan, its own models, and what the question needs; and records from outside as references.</p>"
+    )
+    return (
+        "<section>\n<h2>Attacks: what the server finds out</h2>\n"
+        f"<ul>{sentences}\n</ul>\n{table(HEAD, rows(run.attacks))}\n{notes}\n</section>"
+    )
+
+
+def rows(attacked: Attacked) -> list[tuple[str, ...]]:
+    """The table, a row for each attack and game; the columns are `HEAD`."""
+    return [
+        (
+            f"{one.attack}, {one.game}" if one.attack != one.game else one.attack,
+            one.question,
+            ABSENT if one.metrics is None else f"{one.metrics.members:,}, {one.metrics.others:,}",
+            ABSENT if one.metrics is None else str(one.metrics.auc),
+            *_points(one.metrics),
+            _interval(one.share),
+            ABSENT if one.correlation is None else str(one.correlation),
+            number(one.chance),
+            _allowed(one),
+        )
+        for one in attacked.outcomes
+    ]
+
+
+def words(outcome: Outcome) -> str:
+    """One sentence about an outcome."""
+    if outcome.metrics is not None:
+        return f"{_asked(outcome)} {_of_metrics(outcome.metrics)}{_promise(outcome)}"
+    if outcome.share is not None and outcome.chance is not None:
+        how = "no better than chance" if outcome.share.low <= outcome.chance else "better than chance"
+        return (
+            f"{_asked(outcome)} {percent(outcome.share.value)} of the answers are right, {how} "
+            f"({percent(outcome.chance)})."
+        )
+    if outcome.correlation is not None:
+        how = "they tell something" if outcome.correlation.low > 0 else "nothing that can be told from chance"
+        return f"{_asked(outcome)} Estimates correlate with the truth at {outcome.correlation}: {how}."
+    return f"{_asked(outcome)} Undefined: there is nothing to compare."
+
+
+def _asked(outcome: Outcome) -> str:
+    question = outcome.question[:1].upper() + outcome.question[1:]
+    return f"{question} ({outcome.attack})"
+
+
+def _of_metrics(found: Metrics) -> str:
+    point = next((point for point in reversed(found.points) if point is not None), None)
+    if found.auc.low <= 0.5:
+        return f"No better than guessing (area under the ROC {found.auc})."
+    if point is None:
+        return f"Area under the ROC {found.auc}."
+    return (
+        f"Area under the ROC {found.auc}; {percent(point.tpr.value)} are found while {percent(point.realised, 2)} of "
+        "the others are taken for one."
+    )
+
+
+def _promise(outcome: Outcome) -> str:
+    if outcome.caps is None:
+        return ""
+    return f" The claim of epsilon {outcome.caps.epsilon:g} allows an area of {number(outcome.caps.auc)}."
+
+
+def _points(found: Metrics | None) -> list[str]:
+    return [ABSENT] * len(FALSE_POSITIVE_RATES) if found is None else [_point(point) for point in found.points]
+
+
+def _point(point: OperatingPoint | None) -> str:
+    if point is None:
+        return UNDEFINED
+    short = point.realised < point.wanted * 0.9
+    return _interval(point.tpr) + (f" at {percent(point.realised, 2)}" if short else "")
+
+
+def _interval(value: Interval | None) -> str:
+    if value is None:
+        return ABSENT
+    return f"{percent(value.value)} [{percent(value.low)}, {percent(value.high)}]"
+
+
+def _allowed(outcome: Outcome) -> str:
+    if outcome.caps is None:
+        return "everything" if outcome.metrics is not None else ABSENT
+    rates = ", ".join(percent(rate, 2) for rate in outcome.caps.tpr)
+    return f"AUC {number(outcome.caps.auc)}; TPR {rates}"
+
+
+def draw_roc(run: RunData, axes: Axes) -> None:
+    """Log-log ROC curves of every game of yes and no, over the region that the claim allows."""
+    import numpy as np
+
+    from attacks.caps import tpr_cap
+
+    assert run.attacks is not None
+    scores = read_scores(run.folder)
+    played = [one for one in run.attacks.outcomes if one.metrics is not None]
+    least = min([1e-3, *(0.5 / one.metrics.others for one in played if one.metrics)])
+    line = np.geomspace(least, 1, 200)
+    caps = next((one.caps for one in played if one.caps is not None), None)
+    if caps is not None:
+        top = tpr_cap(line, epsilon=caps.epsilon, delta=caps.delta)
+        label = f"allowed by epsilon {caps.epsilon:g}"
+        axes.fill_between(line, top, least, color="#DDDDDD", alpha=0.6, linewidth=0, label=label)
+    axes.plot(line, line, color="#595959", linestyle="--", linewidth=1.1, label="guessing")
+    for place, one in enumerate(played):
+        scored = scores[f"{one.attack}.{one.game}"]
+        fpr, tpr = roc(scored.scores, scored.truth)
+        axes.step(
+            np.maximum(fpr, least),
+            np.maximum(tpr, least),
+            where="post",
+            color=_COLOURS[place % len(_COLOURS)],
+            marker=_MARKERS[place % len(_MARKERS)],
+            markevery=max(1, len(fpr) // 12),
+            markersize=4,
+            label=f"{one.attack}, {one.game}",
+        )
+    axes.set(xscale="log", yscale="log", xlim=(least, 1.05), ylim=(least, 1.1))
+    axes.set(xlabel="false positive rate", ylabel="true positive rate")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
