@@ -46,7 +46,7 @@ def rates_of_counts(knowledge: Knowledge, edges: Vector, middle: float) -> dict[
     there = np.array([np.isin(np.arange(len(sizes)), one.contributors) for one in knowledge.releases], float)
     shares = np.array([one.counts[high].sum() for one in knowledge.releases]) / (there @ sizes)
     usual, weights = shares.mean(), there * sizes / (there @ sizes)[:, None]
-    gram = weights.T @ weights + np.eye(len(sizes)) * np.diag(weights.T @ weights).mean()
+    gram = weights.T @ weights + 0.1 * np.diag(weights.T @ weights).mean() * np.eye(len(sizes))
     off = np.linalg.solve(gram, weights.T @ (shares - usual))
     return {client: float(usual + off[client]) for client in range(len(sizes))}
 

@@ -1,4 +1,4 @@
-"""The command line, `fedgr-secure run | compare | resume | report | attack | accountant`; torch comes where it trains."""
+"""The command line: `fedgr-secure run | compare | attack | ...`. Torch is imported where it trains."""
 
 from __future__ import annotations
 

@@ -1,0 +1,269 @@
+"""Attacks on loss proxies: certain in the clear, within the claim under noise, and nothing where nothing is to find."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from attacks.games import AnyClient, RowLinkage, TargetClient
+from attacks.harness import ATTACKS, arena, attack, chosen
+from attacks.knowledge import know
+from attacks.matching import Matcher
+from attacks.metrics import evaluate
+from attacks.observed import Observed
+from attacks.rates import classes_of_rows, rates_of_counts, rates_of_rows
+from attacks.results import Caps, read_results, read_scores, write_results
+from fedgr_secure.app import attack_report, cli
+from fedgr_secure.app.attack import Gate
+from fedgr_secure.errors import InputError
+from fedgr_secure.records import RoundRecord
+
+CLEAR = {"record_view": "uploads", "rounds": 8, "warmup": 4, "train_size": 240}
+ROWS = CLEAR | {"channel": "noisy", "noising": "per_loss", "mechanism": "gaussian", "releases": 4}
+COUNTS = CLEAR | {"channel": "histogram", "secagg": True, "cohort": 3, "epsilon": 2.0}
+
+
+@pytest.fixture(scope="module")
+def clear(finished):
+    return arena(finished(**CLEAR).folder)
+
+
+@pytest.fixture(scope="module")
+def counted(finished):
+    return arena(finished(**COUNTS).folder)
+
+
+def test_in_the_clear_the_server_knows_everything(clear):
+    outcomes = {one.game: one for chosen_ in chosen(["matching", "source", "label"]) for one, _ in chosen_.play(clear)}
+    for game in ("any", "target", "row"):
+        metrics = outcomes[game].metrics
+        assert metrics.auc.value > 0.9999
+        assert all(point.tpr.value > 0.99 and point.realised == 0 for point in metrics.points if point is not None)
+    assert outcomes["source"].share.value > 0.99 > 0.5 > outcomes["source"].chance
+    assert outcomes["label"].share.value > 0.99 > 0.9 > outcomes["label"].chance
+
+
+@pytest.mark.parametrize(("decimals", "newest"), [(3, False), (1, False), (1, True)])
+def test_rounding_hides_little_and_less_over_rounds(clear, decimals, newest):
+    rows = {
+        client: (observed.newest(1) if newest else observed).rounded(decimals)
+        for client, observed in clear.knowledge.observed.items()
+    }
+    candidates = clear.candidates(TargetClient())
+    found = evaluate(clear.matcher(rows).named_client(candidates), candidates.member)
+    exact = evaluate(clear.matcher().named_client(candidates), candidates.member)
+    low, high = (0.55, 0.97) if newest else (0.97, 1.0)
+    assert low < found.auc.value <= high <= exact.auc.value + 0.001 or found.auc.value <= exact.auc.value
+
+
+def test_noisy_rows_leak_more_with_a_larger_epsilon_and_stay_below_their_cap(finished):
+    areas = []
+    for epsilon in (1.0, 50.0):
+        ground = arena(finished(**ROWS, epsilon=epsilon).folder)
+        candidates = ground.candidates(RowLinkage())
+        found = evaluate(ground.matcher().named_row(candidates), candidates.member)
+        areas.append(found.auc.value)
+        caps = Caps.of(epsilon, 1e-5)
+        assert found.auc.low <= caps.auc
+        assert all(point.tpr.low <= cap for point, cap in zip(found.points, caps.tpr, strict=True) if point)
+    assert areas[0] < areas[1] - 0.05 and areas[1] > 0.6
+
+
+def test_rows_are_read_with_the_noise_of_the_plan(finished):
+    knowledge = know(finished(**ROWS, epsilon=50.0).folder)
+    for client, observed in knowledge.observed.items():
+        assert len(observed.at) == min(4, len(knowledge.uploads[client])) and not observed.averaged
+        assert observed.scale[0] == pytest.approx(knowledge.channel.noises[0].scale * knowledge.channel.grid.step)
+
+
+def test_the_server_s_sums_are_those_of_the_records(counted):
+    knowledge = counted.knowledge
+    assert not knowledge.uploads and len(knowledge.releases) >= 3
+    for release in knowledge.releases:
+        assert release.counts.shape == (24,) and set(release.contributors) <= set(knowledge.cohorts[release.round])
+    with pytest.raises(InputError, match=r"shows nothing that source can read"):
+        attack(counted_folder(counted), ["source"])
+
+
+def counted_folder(ground):
+    return ground.knowledge.config.output.out
+
+
+def test_counts_without_noise_betray_a_client_and_with_it_stay_below_the_cap(counted, finished):
+    candidates = counted.candidates(TargetClient())
+    found = evaluate(counted.counts.named_client(candidates), candidates.member)
+    assert found.auc.low <= Caps.of(2.0, 1e-5).auc and found.auc.low < 0.56
+    loud = arena(finished(**COUNTS | {"epsilon": 1e4, "bins": 400, "releases": 8}).folder)
+    candidates = loud.candidates(TargetClient())
+    assert evaluate(loud.counts.named_client(candidates), candidates.member).auc.low > 0.52
+
+
+def test_the_expected_counts_fit_the_counts(finished):
+    ground = arena(finished(**COUNTS | {"epsilon": 1e4, "releases": 8}).folder)
+    for release, expected in zip(ground.knowledge.releases, ground.counts._expected, strict=True):
+        assert expected.sum() == pytest.approx(release.counts.sum(), abs=40)
+        assert np.corrcoef(expected, release.counts)[0, 1] > 0.6
+
+
+@pytest.mark.parametrize("game", [AnyClient(), TargetClient(), RowLinkage()])
+@pytest.mark.parametrize("kind", ["rows", "counts"])
+def test_attacks_find_nothing_where_nobody_is_a_member(clear, counted, finished, game, kind):
+    """Both sides are drawn from outside; who is called a member is a coin."""
+    if kind == "counts" and game.name == "row":
+        return
+    ground = counted if kind == "counts" else arena(finished(**ROWS, epsilon=8.0).folder)
+    candidates = ground.candidates(game)
+    strangers = candidates.take(np.flatnonzero(~candidates.member))
+    coin = np.random.default_rng(5).random(len(strangers)) < 0.5
+    reader = ground.counts if kind == "counts" else ground.matcher()
+    score = {
+        "any": lambda: reader.any_client(strangers),
+        "target": lambda: reader.named_client(strangers),
+        "row": lambda: reader.named_row(strangers),
+    }[game.name]
+    found = evaluate(score(), coin)
+    assert found.auc.low - 0.01 <= 0.5 <= found.auc.high + 0.01
+
+
+def test_a_client_s_share_of_wrong_labels_is_that_of_its_high_rows():
+    draw, rows, shares = np.random.default_rng(4), {}, {2: 0.1, 5: 0.7, 6: 0.4}
+    for client, share in shares.items():
+        levels = np.where(draw.random(2000) < share, 3.0, 0.4)
+        scale = np.array([0.3, 0.6, 3.0])
+        values = levels + draw.normal(0, 1, (3, 2000)) * scale[:, None]
+        rows[client] = Observed(values, np.arange(3), False, scale, "gaussian", 9.0)
+    assert rates_of_rows(rows, 1.7) == pytest.approx(shares, abs=0.03)
+
+
+def test_cohorts_are_told_apart_by_regression():
+    """Sums of known shares over changing cohorts, with little noise."""
+    draw, sizes = np.random.default_rng(2), (40, 50, 60, 30, 45, 55)
+    shares = np.array([0.1, 0.6, 0.3, 0.8, 0.2, 0.5])
+    releases = []
+    for number in range(40):
+        who = tuple(sorted(draw.choice(6, 3, replace=False).tolist()))
+        high = sum(sizes[k] * shares[k] for k in who)
+        counts = np.array([sum(sizes[k] for k in who) - high, high]) + draw.normal(0, 0.5, 2)
+        releases.append(dataclasses.make_dataclass("R", ["round", "counts", "contributors"])(number, counts, who))
+    knowledge = dataclasses.make_dataclass("K", ["sizes", "releases"])(sizes, tuple(releases))
+    found = rates_of_counts(knowledge, np.array([0.0, 1.0, 2.0]), 1.0)
+    estimates = np.array([found[k] for k in range(6)])
+    assert np.corrcoef(estimates, shares)[0, 1] > 0.97 and np.abs(estimates - shares).max() < 0.2
+
+
+def test_a_skewed_mix_of_classes_shows_in_rows(finished):
+    ground = arena(finished(**CLEAR | {"partition": "dirichlet", "dirichlet_alpha": 0.1, "rounds": 12}).folder)
+    found = classes_of_rows(ground.knowledge, ground.knowledge.observed, ground.known, ground.references)
+    assert all(share.min() >= 0 and share.sum() == pytest.approx(1.0) for share in found.values())
+    shards = ground.challenger.data.shards
+    truth = np.concatenate([np.bincount(shards[k].labels, minlength=10) / len(shards[k]) for k in sorted(found)])
+    assert np.corrcoef(np.concatenate([found[k] for k in sorted(found)]), truth)[0, 1] > 0.1
+
+
+def test_large_questions_are_answered_in_parts(clear, monkeypatch):
+    candidates = clear.candidates(AnyClient()).take(np.arange(50))
+    whole = clear.matcher().any_client(candidates)
+    monkeypatch.setattr("attacks.matching._AT_A_TIME", 400)
+    monkeypatch.setattr("attacks.observed._CHUNK", 400)
+    np.testing.assert_allclose(clear.matcher().any_client(candidates), whole)
+    rounded = {k: one.rounded(1) for k, one in clear.knowledge.observed.items()}
+    parts = Matcher(clear.knowledge, rounded, clear.known, clear.references).any_client(candidates)
+    monkeypatch.undo()
+    np.testing.assert_allclose(clear.matcher(rounded).any_client(candidates), parts)
+
+
+# results, report, command
+
+
+def test_results_and_scores_come_back_as_they_were(clear, tmp_path):
+    attacked, scores = attack(counted_folder(clear), ["matching", "rates"])
+    assert [one.game for one in attacked.outcomes] == ["any", "target", "row", "rates"]
+    write_results(tmp_path, attacked, scores)
+    assert read_results(tmp_path) == attacked
+    again = read_scores(tmp_path)
+    assert again.keys() == scores.keys() == {"matching.any", "matching.target", "matching.row", "rates.rates"}
+    for name, one in scores.items():
+        np.testing.assert_array_equal(again[name].scores, one.scores)
+    found = evaluate(again["matching.any"].scores, again["matching.any"].truth)
+    assert found == attacked.outcomes[0].metrics, "others can apply their own metrics"
+    assert read_results(tmp_path / "nowhere") is None
+
+
+def test_the_claim_s_caps_stand_beside_what_was_measured(counted, clear):
+    attacked, _ = attack(counted_folder(counted))
+    assert [one.attack for one in attacked.outcomes] == ["histogram", "histogram", "rates"]
+    assert attacked.outcomes[0].caps == Caps.of(2.0, 1e-5) and attacked.outcomes[2].caps is None
+    assert all(one.caps is None for one in attack(counted_folder(clear), ["matching"])[0].outcomes)
+
+
+def test_an_unknown_attack_and_a_run_without_a_view_are_refused(finished):
+    with pytest.raises(
+        InputError, match=r"^attacks: unknown 'matchin' \(did you mean matching\?\); attacks: matching, "
+    ):
+        chosen(["matchin"])
+    assert chosen([]) == ATTACKS
+    with pytest.raises(InputError, match=r"^server view: .*record one with --record-view uploads"):
+        attack(finished().folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("auc", r"^fail_above: auc, allowed: \[GAME:\]MEASURE=BOUND"),
+        ("acu=0.5", r"^fail_above: 'acu' \(did you mean auc\?\), allowed measures"),
+        ("auc=high", r"^fail_above: bound 'high', allowed: a number from -1 to 1"),
+        ("auc=nan", r"^fail_above: bound 'nan', allowed"),
+        ("auc=7", r"^fail_above: bound '7', allowed"),
+    ],
+)
+def test_gates_that_are_none(text, message):
+    with pytest.raises(InputError, match=message):
+        Gate.read(text)
+
+
+def test_a_gate_breaks_only_with_the_whole_interval(clear):
+    outcome, _ = chosen(["matching"])[0].play(clear)[1]
+    assert Gate.read("auc=0.6").broken(outcome) and Gate.read("target:tpr0.1=0.9").broken(outcome)
+    assert not Gate.read("row:auc=0.6").applies(outcome) and not Gate.read("share=0.1").applies(outcome)
+    assert not Gate.read("auc=1").broken(outcome)
+    low = outcome.metrics.points[0].tpr.low
+    assert not Gate.read(f"tpr10={low + 1e-6}").broken(outcome), "its interval reaches below"
+
+
+def test_the_command_writes_files_and_report_and_keeps_gates(finished, capsys):
+    folder = finished(**CLEAR, seed=3).folder
+    assert cli._run(["attack", str(folder), "--attacks", "matching", "source"]) == 0
+    text = capsys.readouterr().out
+    assert "Is this record in anybody's training data? (matching)" in text and "source, source" in text
+    page = (folder / "report.html").read_text()
+    assert "Attacks: what the server finds out" in page and (folder / "figures" / "attacks.png").exists()
+    assert page.count("<img") == len(list((folder / "figures").iterdir()))
+    assert cli._run(["attack", str(folder), "--attacks", "source", "--fail-above", "share=0.5", "--json"]) == 1
+    out, err = capsys.readouterr()
+    said = json.loads(out)
+    assert said["outcomes"][0]["attack"] == "source" and said["broken"][0].startswith("share of source, source")
+    assert "above the gate: share of source" in err
+    assert cli._run(["attack", str(folder), "--attacks", "source", "--fail-above", "auc=0.5"]) == 2
+    assert "auc: undefined or not measured" in capsys.readouterr().err
+
+
+def test_words_say_what_is_found_and_what_is_not(clear, counted):
+    found = attack_report.words(chosen(["matching"])[0].play(clear)[0][0])
+    assert found.startswith("Is this record in anybody's training data? (matching) Area under the ROC 1.000")
+    assert "are found while 0.00% of the others" in found
+    rates = attack_report.words(chosen(["rates"])[0].play(counted)[0][0])
+    assert rates.startswith("How many of a client's labels are wrong? (rates) Estimates correlate")
+    source = attack_report.words(chosen(["source"])[0].play(clear)[0][0])
+    assert "of the answers are right, better than chance" in source
+
+
+def test_only_cohorts_are_taken_from_the_records():
+    """The records hold the truth's figures too; the server knows who was drawn and nothing else of them."""
+    import inspect
+
+    from attacks import knowledge
+
+    used = [line for line in inspect.getsource(knowledge).splitlines() if "record." in line]
+    assert used and all("record.round" in line or "record.cohort" in line for line in used)
+    assert {"round", "cohort"} <= {field.name for field in dataclasses.fields(RoundRecord)}
