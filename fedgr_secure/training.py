@@ -69,6 +69,9 @@ class LocalSGD(Protocol):
     def batches(self, count: int, epochs: int, draw: torch.Generator) -> list[tuple[int, Tensor]]:
         """Epoch (from 1) and rows, int64, of every step over `count` samples."""
 
+    def views(self, draw: torch.Generator) -> torch.Generator:
+        """Where the random views of the samples come from; `draw` is the run's own generator."""
+
     def step(self, loss: Tensor | None, penalty: Tensor | None) -> None:
         """One step on the loss of a batch (None: of no samples) and the penalty."""
 
@@ -98,6 +101,10 @@ class PlainSGD:
             for rows in torch.randperm(count, generator=draw).split(self._size)
             if len(rows) >= self._least
         ]
+
+    def views(self, draw: torch.Generator) -> torch.Generator:
+        """The run's."""
+        return draw
 
     def step(self, loss: Tensor | None, penalty: Tensor | None) -> None:
         """One step of SGD."""
@@ -204,7 +211,7 @@ class Workbench:
         columns = {name: column.to(self.device) for name, column in task.columns.items()}
         step = 0
         plan = sgd.batches(len(task.images), task.epochs, draw)
-        for epoch, batches in groupby(self._batches(task, plan, draw), key=lambda pair: pair[0]):
+        for epoch, batches in groupby(self._batches(task, plan, sgd.views(draw)), key=lambda pair: pair[0]):
             for _, batch in batches:
                 rows = batch.pop("rows")
                 batch |= {name: column[rows] for name, column in columns.items()}

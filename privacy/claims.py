@@ -103,8 +103,8 @@ def private_weights(
     """
     words = (
         f"Each client's own updates, whoever sees them, over at most {trainings} trainings; for any fixed sequence of "
-        "mixtures. The noise is floating point and from torch's generator, seeded by the operating system: "
-        "neither its rounding nor its cryptographic strength is accounted for."
+        "mixtures. Noise, sampling and views come from ChaCha20 under a key of the operating system; the noise "
+        "is floating point, whose rounding is not accounted for."
     )
     if epsilon is None:
         return no_privacy("model weights", "DP-SGD", f"A simulation: the noise comes from the run's seed. {words}")

@@ -26,7 +26,7 @@ _WHOLE = (*range(3, 65), *(int(2 ** (step / 4)) for step in range(25, 41)))
 ORDERS = tuple(k / 2 for k in _WHOLE)
 """orders of the bound for a record that is replaced"""
 _PRECISION = 1e-3
-_LARGEST_NOISE = 1e6
+_LEAST_NOISE, _LARGEST_NOISE = 1e-3, 1e6
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class DPSGD:
         require(is_number(self.rate) and 0 < self.rate <= 1, f"sampling rate: {self.rate}, allowed: above 0, up to 1")
         check_whole("steps", self.steps, 1, 10**9)
         check_whole("trainings", self.trainings, 1, 10**6)
-        fits = is_number(self.noise_multiplier) and 0 <= self.noise_multiplier <= _LARGEST_NOISE
-        require(fits, f"noise multiplier: {self.noise_multiplier}, allowed: from 0 to {_LARGEST_NOISE:g}")
+        noise = self.noise_multiplier
+        fits = is_number(noise) and (noise == 0 or _LEAST_NOISE <= noise <= _LARGEST_NOISE)
+        require(fits, f"noise multiplier: {noise}, allowed: {_LEAST_NOISE:g} to {_LARGEST_NOISE:g}, or 0 for none")
         require(is_number(self.delta) and 0 < self.delta < 1, f"delta: {self.delta}, allowed: above 0, below 1")
 
     def curve(self, trainings: int) -> Curve:

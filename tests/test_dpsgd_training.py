@@ -14,12 +14,13 @@ from scipy import stats
 
 from fedgr_secure.baselines.fedavg import ProximalTerm, given_labels
 from fedgr_secure.data.types import ArrayImages, Shard
-from fedgr_secure.dpsgd import PrivateSGD
+from fedgr_secure.dpsgd import PrivateSGD, secret_generator, torch_generator
 from fedgr_secure.errors import InputError
 from fedgr_secure.method.client import FedGRClient, first_state
 from fedgr_secure.method.messages import Revise
 from fedgr_secure.method.sieve import Mixture
 from fedgr_secure.models import build_model
+from fedgr_secure.randomness import Randomness
 from fedgr_secure.sections import DPSGDConfig, FedGRConfig, ModelConfig, ProxyConfig
 from privacy.channels.plain import PlainProxies
 from privacy.dpsgd import DPSGD
@@ -28,13 +29,13 @@ CLIENT, ROUND, COUNT = 3, 2, 10
 
 
 class Fixed:
-    """Seeds that a test sets."""
+    """Keys that a test sets."""
 
     def __init__(self, seed=7):
         self.value, self.confirmed = seed, []
 
-    def seed(self, client, round):
-        return self.value + 1000 * client + round
+    def key(self, client, round):
+        return (self.value + 1000 * client + round).to_bytes(32, "little")
 
     def confirm(self, client, round, weights):
         self.confirmed.append((client, round, {name: value.copy() for name, value in weights.items()}))
@@ -183,6 +184,33 @@ def test_batches_are_poisson_samples_that_the_public_seed_does_not_tell():
     sizes = np.array([len(rows) for rows in first])
     assert set(sizes) > {2, 3, 4, 5, 6} and stats.binomtest(int(sizes.sum()), 120 * COUNT, 0.4).pvalue > 1e-3
     assert all(rows == sorted(set(rows)) for rows in first)
+
+
+@pytest.mark.parametrize("bit", [0, 33, 64, 127, 200, 255])
+def test_every_bit_of_the_key_counts(bit):
+    """torch's CPU generator takes the low 32 bits of a seed alone: 2^32 of them can be tried."""
+    first, second = secret_generator(bytes(32)), secret_generator((1 << bit).to_bytes(32, "little"))
+    assert (first.standard_normal(50) != second.standard_normal(50)).all()
+    views = [torch.rand(50, generator=torch_generator(one)) for one in (first, second)]
+    assert (views[0] != views[1]).all()
+    assert stats.kstest(torch.rand(4000, generator=torch_generator(first)).numpy(), "uniform").pvalue > 1e-3
+
+
+def test_the_stream_is_that_of_another_library_s_chacha20():
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+    key = bytes(range(32))
+    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(4096))
+    assert secret_generator(key).bytes(4096) == stream
+
+
+def test_the_public_seed_tells_nothing_of_a_private_training_and_the_key_all():
+    run, results = tiny.config(batch=4), []
+    for public, secret in ((0, 5), (1, 5), (0, 6)):
+        bench = private(run, noise=0.0, seeds=Fixed(secret), randomness=Randomness(public))
+        results.append(bench.train(labelled(bench, view="strong")))
+    assert tiny.same(results[0], results[1]), "views, too, come from the key"
+    assert not tiny.same(results[0], results[2])
 
 
 def test_a_step_that_drew_nobody_moves_by_noise_alone():

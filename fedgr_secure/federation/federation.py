@@ -108,8 +108,8 @@ class Federation:
     def forget_before(self, number: int) -> None:
         """Let go of what was kept for rounds that a checkpoint now holds."""
         self.releases.records.forget_before(number)
-        if self.training is not None and self.training.seeds is not None:
-            self.training.seeds.records.forget_before(number)
+        if self.training is not None and self.training.keys is not None:
+            self.training.keys.records.forget_before(number)
 
     def drawn(self, number: int) -> tuple[int, ...]:
         """The clients of a round."""
@@ -197,7 +197,7 @@ class Federation:
         charged = {k: ledger.charged(k, evaluator.participations.get(k, 0)) for k in cohort.halves}
         spent = [ledger.spent(k, count) for k, count in charged.items()]
         totals = [ledger.total(k, count, evaluator.releases.get(k, 0)) for k, count in charged.items()]
-        sent = ledger.seeds.records.of_round(cohort.round) if ledger.seeds is not None else ()
+        sent = ledger.keys.records.of_round(cohort.round) if ledger.keys is not None else ()
         return TrainingRecord({str(k): count for k, count in charged.items()}, _most(spent), _most(totals), sent)
 
     def client_records(self) -> tuple[ClientRecord, ...]:
@@ -241,12 +241,12 @@ def prepare(config: Config, folder: RunFolder) -> Federation:
         samples=samples,
         epochs=1 if method.pooled else config.training.local_epochs,
         channel=channel,
-        seeds=KeptTrainings(folder.checkpoints / "trainings", plan=repr(config.dp_sgd)),
+        keys=KeptTrainings(folder.checkpoints / "trainings", plan=repr(config.dp_sgd)),
     )
     evaluator = Evaluator(data, truth, bench, method)
     if ledger is not None:
-        seeds = ledger.seeds or SeededTrainings(randomness)
-        bench.sgd = PrivateSGD(ledger.plans, ledger.clip, lambda k: evaluator.participations.get(k, 0), seeds)
+        keys = ledger.keys or SeededTrainings(randomness)
+        bench.sgd = PrivateSGD(ledger.plans, ledger.clip, lambda k: evaluator.participations.get(k, 0), keys)
     states = StateFolder(folder.checkpoints / "clients", method.client_state)
     return Federation(
         config=config,

@@ -1,13 +1,14 @@
 """What clients have released, kept on their side: a round that is played again after a kill sends the same again.
 
 A release whose noise is drawn anew would cost its budget twice. It is therefore written down, whole, before it leaves
-the client; the file goes when a checkpoint holds the round. Of a private training its secret seed is kept instead, and
+the client; the file goes when a checkpoint holds the round. Of a private training its secret key is kept instead, and
 a digest of what came out.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from fedgr_secure.federation.kept import KeptRecords
 from fedgr_secure.records import RoundRecord
 from fedgr_secure.wire import Array, Weights
 from privacy.channels.channel import Memory
+
+_KEY = 32
 
 
 class MadeAnew:
@@ -89,14 +92,14 @@ class Trained:
     Attributes:
         client, round: whose, and of which.
         plan: the settings of the training, as text.
-        seed: of the noise and of who is sampled; a secret of the client, below 2^63.
+        key: of the noise, of who is sampled and of the views; 32 bytes in hex, a secret of the client.
         digest: SHA-256 of the trained weights; empty until they are there.
     """
 
     client: int
     round: int
     plan: str
-    seed: int
+    key: str
     digest: str
 
 
@@ -111,17 +114,20 @@ class KeptTrainings:
     def __init__(self, folder: Path, plan: str) -> None:
         self.records = KeptRecords(folder, "private training", Trained, plan)
 
-    def seed(self, client: int, round: int) -> int:
-        """The training's secret seed: the one on disk, or else a new one of the operating system.
+    def key(self, client: int, round: int) -> bytes:
+        """The training's secret key: the one on disk, or else a new one of the operating system.
 
         Raises:
             CheckpointError: the file is damaged, or of another client, round or plan.
         """
         kept = self.records.read(client, round)
         if kept is None:
-            kept = Trained(client, round, self.records.plan, secrets.randbits(63), "")
+            kept = Trained(client, round, self.records.plan, secrets.token_hex(_KEY), "")
             self.records.write(client, round, kept)
-        return kept.seed
+        key = bytes.fromhex(kept.key) if re.fullmatch(r"[0-9a-f]{64}", kept.key) else b""
+        if len(key) != _KEY:
+            raise CheckpointError(f"{self.records.what} {self.records.path(client, round)}: its key is no 32 bytes")
+        return key
 
     def confirm(self, client: int, round: int, weights: Weights) -> None:
         """Keep a digest of what was trained; a training that is done again must come to the same.
@@ -134,7 +140,7 @@ class KeptTrainings:
         for name in sorted(weights):
             digest.update(name.encode() + b"\0" + weights[name].tobytes())
         kept, found = self.records.read(client, round), digest.hexdigest()
-        assert kept is not None, "seed() comes first"
+        assert kept is not None, "key() comes first"
         if kept.digest and kept.digest != found:
             raise CheckpointError(
                 f"private training {self.records.path(client, round)}: came to other weights than the first time, as "
@@ -143,6 +149,6 @@ class KeptTrainings:
         self.records.write(client, round, replace(kept, digest=found))
 
     def check_replayed(self, records: Iterable[RoundRecord]) -> None:
-        """Refuse to play rounds again whose seeds are gone (`KeptRecords.check_replayed`)."""
+        """Refuse to play rounds again whose keys are gone (`KeptRecords.check_replayed`)."""
         rounds = [(record.round, record.training.sent) for record in records if record.training is not None]
         self.records.check_replayed((client, round) for round, sent in rounds for client in sent)

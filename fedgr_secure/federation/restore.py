@@ -35,8 +35,8 @@ def restore(federation: Federation, folder: RunFolder) -> int:
         _put_records_back(federation, folder.recorded(done))
     replayed = tuple(folder.beyond(done))
     federation.releases.check_replayed(replayed)
-    if federation.training is not None and federation.training.seeds is not None:
-        federation.training.seeds.check_replayed(replayed)
+    if federation.training is not None and federation.training.keys is not None:
+        federation.training.keys.check_replayed(replayed)
     folder.cut(done)
     federation.recorder.forget_from(done)
     federation.store.committed(checkpoint.versions if checkpoint is not None else {})

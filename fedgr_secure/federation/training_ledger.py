@@ -19,13 +19,13 @@ from privacy.errors import PrivacyError
 
 @dataclass(frozen=True)
 class SeededTrainings:
-    """Seeds that anybody who knows the run's can compute: for simulations."""
+    """Keys that anybody who knows the run's seed can compute: for simulations."""
 
     randomness: Randomness
 
-    def seed(self, client: int, round: int) -> int:
+    def key(self, client: int, round: int) -> bytes:
         """The same in every run."""
-        return int(self.randomness.numpy("dp-sgd", client=client, round=round).integers(2**63 - 1))
+        return self.randomness.numpy("dp-sgd", client=client, round=round).bytes(32)
 
     def confirm(self, client: int, round: int, weights: Weights) -> None:
         """Nothing is protected."""
@@ -40,14 +40,14 @@ class TrainingLedger:
         clip: L2 norm of a record's gradient.
         adjacency: of the claims.
         channel: of the loss proxies; None for a method that sends none.
-        seeds: of noise and sampling; None: they come from the run's seed (a simulation).
+        keys: of noise, sampling and views; None: they come from the run's seed (a simulation).
     """
 
     plans: Mapping[int, DPSGD]
     clip: float
     adjacency: str
     channel: Channel | None
-    seeds: KeptTrainings | None
+    keys: KeptTrainings | None
 
     def charged(self, client: int, rounds: int) -> int:
         """Trainings that a client was charged for, if it was drawn so many times."""
@@ -55,11 +55,11 @@ class TrainingLedger:
 
     def spent(self, client: int, trainings: int) -> float | None:
         """Epsilon of a client's weights; None in a simulation."""
-        return None if self.seeds is None else self.plans[client].spent(trainings)
+        return None if self.keys is None else self.plans[client].spent(trainings)
 
     def total(self, client: int, trainings: int, releases: int) -> float | None:
         """Epsilon of everything that a client has sent, at the same delta; None where a part of it has none."""
-        if self.seeds is None:
+        if self.keys is None:
             return None
         plan = self.plans[client]
         curve = plan.curve(trainings)
@@ -74,7 +74,7 @@ class TrainingLedger:
         plans = list(self.plans.values())
         rounds = plans[0].trainings
         weights = private_weights(
-            epsilon=None if self.seeds is None else config.dp_sgd.weights_epsilon,
+            epsilon=None if self.keys is None else config.dp_sgd.weights_epsilon,
             delta=config.proxies.delta,
             adjacency=self.adjacency,
             noise=(min(p.noise_multiplier for p in plans), max(p.noise_multiplier for p in plans)),
@@ -95,7 +95,7 @@ class TrainingLedger:
 
 
 def training_ledger(
-    config: Config, *, samples: Sequence[int], epochs: int, channel: Channel, seeds: KeptTrainings
+    config: Config, *, samples: Sequence[int], epochs: int, channel: Channel, keys: KeptTrainings
 ) -> TrainingLedger | None:
     """The ledger of a run; None where the weights are not private.
 
@@ -104,7 +104,7 @@ def training_ledger(
         samples: how many each client holds.
         epochs: of a local training.
         channel: of the loss proxies.
-        seeds: kept on the clients' side.
+        keys: kept on the clients' side.
 
     Raises:
         InputError: a budget that no noise can keep, or a delta at which it says nothing.
@@ -136,7 +136,7 @@ def training_ledger(
         clip=settings.gradient_clip,
         adjacency=config.proxies.adjacency,
         channel=channel if config.method == "fedgr" else None,
-        seeds=seeds if config.proxies.noise == "system" else None,
+        keys=keys if config.proxies.noise == "system" else None,
     )
 
 
