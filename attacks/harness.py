@@ -103,7 +103,7 @@ class Arena:
 
     def losses(self, candidates: Candidates) -> NDArray[np.float64]:
         """Of candidates under every global model, float64 (rounds, n)."""
-        return losses_of(self.known[:, candidates.image], candidates.labels)
+        return losses_of(self.known, candidates.labels, candidates.image)
 
 
 def arena(run: Path, *, seed: int = 0) -> Arena:

@@ -88,7 +88,7 @@ class CountReader:
     def _bins(self, client: int, release: Release, candidates: Candidates) -> NDArray[np.int64]:
         """Where a client's records would be counted."""
         drawn = [place for place in self.knowledge.drawn(client) if self.knowledge.rounds[place] <= release.round]
-        losses = losses_of(self.known[drawn][:, candidates.image], candidates.labels)
+        losses = losses_of(self.known[drawn], candidates.labels, candidates.image)
         means = np.clip(losses, 0.0, self.channel.largest).mean(0)
         edges = np.asarray(self.channel.edges)
         return np.clip(np.searchsorted(edges, means, side="right") - 1, 0, self.channel.bins - 1)

@@ -120,10 +120,9 @@ class Knowledge:
         return found
 
 
-def losses_of(known: LogProbabilities, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Cross-entropy of images with labels under every model, float64 (rounds, n) in nats."""
-    picked = np.take_along_axis(known, np.broadcast_to(labels[None, :, None], (len(known), len(labels), 1)), axis=2)
-    return -picked[:, :, 0].astype(np.float64)
+def losses_of(known: LogProbabilities, labels: NDArray[np.int64], image: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Cross-entropy of images (positions in `known`) with labels under every model, float64 (rounds, n) in nats."""
+    return -known[:, image, labels].astype(np.float64)
 
 
 def know(run: Path) -> Knowledge:

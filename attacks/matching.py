@@ -7,7 +7,7 @@ client, the logarithm of its mean over the client's rows. Without noise it is th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ from attacks.observed import Observed, likelihoods, paired
 Scores = NDArray[np.float64]
 _SHARP = 1e-4
 """nats; with less noise than this references tell nothing of the density at a row"""
-_AT_A_TIME = 1 << 24
+_AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Matcher:
     rows: dict[int, Observed]
     known: LogProbabilities
     references: Candidates
+    _asked: tuple[Candidates, NDArray[np.float64]] | None = field(default=None, init=False, repr=False)
 
     def any_client(self, candidates: Candidates) -> Scores:
         """Whether anybody has the record, float64 (n,)."""
@@ -88,17 +89,23 @@ class Matcher:
     def of_client(self, client: int, candidates: Candidates) -> Scores:
         """The log mean likelihood ratio over one client's rows, float64 (n,)."""
         observed, found = self.rows[client], np.empty(len(candidates))
+        expected = self._expected(client, candidates)
         step = max(1, _AT_A_TIME // observed.values.shape[1])
         for start in range(0, len(candidates), step):
-            part = candidates.take(np.arange(start, min(start + step, len(candidates))))
-            ratio = likelihoods(observed, self._expected(client, part))
-            ratio -= self._population[client][None, :]
-            found[start : start + len(part)] = _log_mean(ratio, sharp=_sharp(observed))
+            ratio = likelihoods(observed, expected[:, start : start + step], self._population[client])
+            found[start : start + step] = _log_mean(ratio, sharp=_sharp(observed))
         return found
 
     def _expected(self, client: int, candidates: Candidates) -> NDArray[np.float64]:
-        drawn = self.knowledge.drawn(client)
-        return self.rows[client].expected(losses_of(self.known[drawn][:, candidates.image], candidates.labels))
+        return self.rows[client].expected(self._losses(candidates)[self.knowledge.drawn(client)])
+
+    def _losses(self, candidates: Candidates) -> NDArray[np.float64]:
+        """Under every model; those of the newest question are kept, since every client's rows ask for them."""
+        if self._asked is None or self._asked[0] is not candidates:
+            asked = losses_of(self.known, candidates.labels, candidates.image)
+            object.__setattr__(self, "_asked", (candidates, asked))
+            return asked
+        return self._asked[1]
 
     @cached_property
     def _population(self) -> dict[int, Scores]:

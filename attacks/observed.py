@@ -108,20 +108,21 @@ def observe(channel: Channel, uploads: list[Upload], at: list[int], largest: flo
     )
 
 
-def likelihoods(observed: Observed, expected: Matrix) -> Matrix:
+def likelihoods(observed: Observed, expected: Matrix, less: NDArray[np.float64] | None = None) -> Matrix:
     """Log likelihood of every row under every record, but for a constant that is the same for all.
 
     Args:
         observed: T observations of n rows.
         expected: float64 (T, m), what the records would have left.
+        less: float64 (n,), taken off each row's.
 
     Returns:
         float64 (m, n).
     """
     values, scale = observed.values / observed.scale[:, None], observed.scale[:, None]
-    records = expected / scale
+    records, less = expected / scale, np.zeros(values.shape[1]) if less is None else less
     if observed.kind == "gaussian":
-        return _gaussian(values, records)
+        return _gaussian(values, records, less)
     found = np.empty((records.shape[1], values.shape[1]))
     step = max(1, _CHUNK // max(1, values.size))
     for start in range(0, len(found), step):
@@ -129,6 +130,7 @@ def likelihoods(observed: Observed, expected: Matrix) -> Matrix:
         if observed.kind == "rounded":  # flat within half a step; a millionth of a nat beyond it
             distance = np.maximum(distance - 1.0, 0.0) * (scale / FLOAT32)
         found[start : start + step] = -distance.sum(1)
+    found -= less
     return found
 
 
@@ -142,11 +144,11 @@ def paired(observed: Observed, expected: Matrix) -> NDArray[np.float64]:
     return -distance.sum(0)
 
 
-def _gaussian(values: Matrix, records: Matrix) -> Matrix:
-    """Half the squared distances by one matrix product, from near the middle, where it cancels least."""
+def _gaussian(values: Matrix, records: Matrix, less: NDArray[np.float64]) -> Matrix:
+    """Half the squared distances, all in one matrix product, from near the middle, where it cancels least."""
     middle = values.mean(1, keepdims=True)
     values, records = values - middle, records - middle
-    found = records.T @ values
-    found -= 0.5 * (records**2).sum(0)[:, None]
-    found -= 0.5 * (values**2).sum(0)[None, :]
-    return np.minimum(found, 0.0, out=found)
+    left = np.vstack([records, -0.5 * (records**2).sum(0), np.ones(records.shape[1])])
+    right = np.vstack([values, np.ones(values.shape[1]), -0.5 * (values**2).sum(0) - less])
+    found: Matrix = left.T @ right
+    return found

@@ -65,7 +65,7 @@ def classes_of_rows(
     found = {}
     for client, observed in rows.items():
         drawn = knowledge.drawn(client)
-        losses = losses_of(known[drawn][:, references.image], references.labels)
+        losses = losses_of(known[drawn], references.labels, references.image)
         levels = _levels(observed, observed.expected(losses))
         edges = np.quantile(np.concatenate([levels, level_of_rows(observed)]), np.linspace(0, 1, _BINS + 1))
         spread = np.stack(
