@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
