@@ -1,5 +1,8 @@
 """Shadow federations: balanced halves, the run's settings, and real ones that tell members from others."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -77,11 +80,13 @@ def test_shadows_are_the_run_on_their_halves(tiny, monkeypatch, method):
 
 def test_private_channels_and_sums_are_kept_and_repeat(tiny, monkeypatch):
     seen = watched(monkeypatch)
-    config = tiny(method="fedgr", rounds=2, channel="histogram", secagg=True, clients=4, cohort=4)
+    config = tiny(method="fedgr", rounds=3, channel="histogram", secagg=True, clients=4, cohort=4)
     spec, pool, test = scene(config)
     once, twice = (train_shadows(config, spec, pool, test, shadows=1).candidates for _ in range(2))
     np.testing.assert_array_equal(once, twice)
-    assert seen[0][0].proxies.channel == "histogram" and seen[0][0].secure_sum.secagg
+    own = seen[0][0]
+    assert own.proxies.channel == "histogram" and own.secure_sum.secagg
+    assert own.proxies.noise == own.secure_sum.entropy == "insecure-seeded", "no entropy of the system is spent"
 
 
 def test_a_memorising_federation_is_found_out(tiny):
@@ -123,10 +128,19 @@ def test_the_predictor_computes_what_the_run_measured(finished):
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_shadow_is_refused(tiny, changes, config_changes, words):
-    from pathlib import Path
-
     spec, pool, test = scene(tiny())
     path = {name: Path(value) for name, value in config_changes.items() if name == "partition_file"}
     arguments = {"pool": changes.get("pool", lambda p: p)(pool), "test": changes.get("test", lambda t: t)(test)}
     with pytest.raises(InputError, match=words):
         train_shadows(tiny(**config_changes | path), spec, **arguments, shadows=changes.get("shadows", 1))
+
+
+@pytest.mark.parametrize("natural", [False, True])
+def test_images_are_as_natural_as_the_run_s_whatever_a_file_s_channels_suggest(tiny, monkeypatch, natural):
+    seen, config = watched(monkeypatch), tiny(method="fedavg", rounds=1)
+    spec, pool, test = scene(config)
+    coloured = [Labelled(np.repeat(part.images, 3, axis=1), part.labels) for part in (pool, test)]
+    for channels, parts in ((1, (pool, test)), (3, coloured)):
+        train_shadows(config, replace(spec, natural=natural, channels=channels), *parts, shadows=1)
+        views = seen[-1][0].views
+        assert (views.flip, views.baseline_view) == (natural, "weak" if natural else "plain")
