@@ -3,8 +3,9 @@
 One model's loss of a candidate depends on who was in the last cohort; over the rounds that averages out, while what
 training on the candidate takes off its loss stays. The mean is the best linear score where the gap between members and
 others is alike in all rounds; Nasr et al. 2019 ("Comprehensive privacy analysis") show that several snapshots of a
-federated model tell more than its last. The trend, by contrast, is blind to how hard a candidate is: a
-constant that is added to all its losses does not change it.
+federated model tell more than its last. The trend is blind to how hard a candidate is, for a constant that is added to
+all its losses does not change it: the early models, which have learnt but not yet memorised, stand in for shadows.
+Where a model memorises late, it is therefore far better than the mean (`benchmarks/results/`).
 """
 
 from __future__ import annotations

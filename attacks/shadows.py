@@ -97,10 +97,9 @@ def train_shadows(
     Raises:
         InputError: labels and images do not fit each other or `spec`, a partition from a file, or what a run refuses.
     """
-    others = population if population is not None else pool.images[:0]
     _check(config, spec, pool, test)
     inside = draw_halves(len(pool.labels), shadows, seed=seed)
-    asked = np.concatenate([pool.images, others])
+    asked = np.concatenate([pool.images, population]) if population is not None else pool.images
     with tempfile.TemporaryDirectory() as folder:
         said = [
             _shadow(_config(config, spec, number, seed, Path(folder)), _half(pool, half), test, spec, asked)
@@ -123,7 +122,8 @@ def _half(pool: Labelled, half: NDArray[np.bool_]) -> Labelled:
 def _config(config: Config, spec: ImageSpec, number: int, seed: int, folder: Path) -> Config:
     """The run's settings, but its data, a seed of its own, and nothing kept."""
     views = Views.for_images(spec, config.views)
-    data = {"dataset": "npz", "train_size": None, "test_size": None, "image_size": None, "download": False}
+    whole = dict.fromkeys(("train_size", "test_size", "image_size"))
+    data = {"dataset": "npz", "download": False, "given_labels": "y_train_noisy"}
     kept = {"checkpoint_every": 0, "record_view": "off", "memorised_every": 0, "force": False, "store": "memory"}
     own = {
         "seed": Randomness(seed).integer("shadow", client=number),
@@ -135,7 +135,7 @@ def _config(config: Config, spec: ImageSpec, number: int, seed: int, folder: Pat
         "noise": "insecure-seeded",
         "entropy": "insecure-seeded",
     }
-    return override(override(config, {"given_labels": "y_train_noisy"}), data | kept | own)
+    return override(config, whole | data | kept | own)
 
 
 def _shadow(config: Config, train: Labelled, test: Labelled, spec: ImageSpec, asked: UInt8) -> Array:
