@@ -26,11 +26,16 @@ from attacks.games import (
 )
 from attacks.histogram import CountReader
 from attacks.knowledge import Knowledge, LogProbabilities, know, losses_of
+from attacks.lira import label_column, lira_online, logit_confidence
+from attacks.loss_series import loss_trend
+from attacks.loss_threshold import loss_threshold
 from attacks.matching import Matcher
 from attacks.metrics import correlation, evaluate, share
 from attacks.observed import Observed
 from attacks.rates import classes_of_rows, level_of_rows, rates_of_counts, rates_of_rows
 from attacks.results import SCHEMA, Attacked, Caps, Outcome, Scored
+from attacks.rmia import Population, rmia_online
+from attacks.shadows import Labelled, Shadows, train_shadows
 from fedgr_secure.errors import nearest, require
 from privacy.channels.histogram import HistogramProxies
 
@@ -38,6 +43,7 @@ Scores = NDArray[np.float64]
 Played = list[tuple[Outcome, Scored]]
 Rounds = Sequence[tuple[Game, Callable[[Candidates], Scores]]]
 _MOST_REFERENCES = 300
+_MOST_SHADOWS = 1024
 
 
 @dataclass(frozen=True)
@@ -48,11 +54,13 @@ class Arena:
         challenger: holds the truth.
         knowledge: the server's.
         seed: of candidates, their labels and the references.
+        shadows: how many shadow federations are trained for the attacks that need any; 0: these are left out.
     """
 
     challenger: Challenger
     knowledge: Knowledge
     seed: int = 0
+    shadows: int = 0
 
     def _draw(self, purpose: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, purpose])
@@ -101,18 +109,37 @@ class Arena:
         """Whether the server opened histograms."""
         return bool(self.knowledge.releases)
 
+    @cached_property
+    def shadowed(self) -> Shadows:
+        """What shadow federations, each on half of the candidates of the game `any`, say of them and of references."""
+        challenger, candidates = self.challenger, self.candidates(AnyClient())
+        truth = challenger.truth
+        return train_shadows(
+            self.knowledge.config,
+            challenger.data.spec,
+            Labelled(challenger.pool[candidates.image], candidates.labels),
+            Labelled(truth.test.take(np.arange(len(truth.test))), truth.test_labels),
+            shadows=self.shadows,
+            seed=self.seed,
+            population=challenger.pool[self.references.image],
+        )
+
     def losses(self, candidates: Candidates) -> NDArray[np.float64]:
         """Of candidates under every global model, float64 (rounds, n)."""
         return losses_of(self.known, candidates.labels, candidates.image)
 
 
-def arena(run: Path, *, seed: int = 0) -> Arena:
+def arena(run: Path, *, seed: int = 0, shadows: int = 0) -> Arena:
     """Everything about a finished run whose view was recorded.
 
     Raises:
         InputError: no finished run, nothing recorded, or too few records from outside.
     """
-    return Arena(challenge(run), know(run), seed)
+    require(
+        shadows == 0 or 3 <= shadows <= _MOST_SHADOWS,
+        f"shadows: {shadows}, allowed: 0, or from 3 (LiRA needs a variance) to {_MOST_SHADOWS}",
+    )
+    return Arena(challenge(run), know(run), seed, shadows)
 
 
 @dataclass(frozen=True)
@@ -161,6 +188,44 @@ def _matching(arena: Arena) -> Played:
 def _histogram(arena: Arena) -> Played:
     games: Rounds = [(AnyClient(), arena.counts.any_client), (TargetClient(), arena.counts.named_client)]
     return _membership("histogram", _PROXIES, arena, games)
+
+
+def _threshold(arena: Arena) -> Played:
+    def score(candidates: Candidates) -> Scores:
+        return loss_threshold(arena.losses(candidates))
+
+    return _membership("threshold", _WEIGHTS, arena, [(AnyClient(), score)])
+
+
+def _series(arena: Arena) -> Played:
+    """The trend stands for the series: it is blind to how hard a record is."""
+
+    def score(candidates: Candidates) -> Scores:
+        return loss_trend(arena.losses(candidates))
+
+    return _membership("series", _WEIGHTS, arena, [(AnyClient(), score)])
+
+
+def _lira(arena: Arena) -> Played:
+    def score(candidates: Candidates) -> Scores:
+        own = logit_confidence(arena.known[-1, candidates.image].astype(np.float64), candidates.labels)
+        theirs = logit_confidence(arena.shadowed.candidates, candidates.labels)
+        return lira_online(own, theirs, arena.shadowed.inside)
+
+    return _membership("lira", _WEIGHTS, arena, [(AnyClient(), score)])
+
+
+def _rmia(arena: Arena) -> Played:
+    references, shadowed = arena.references, arena.shadowed
+    points = Population(
+        np.exp(-arena.losses(references)[-1]), np.exp(label_column(shadowed.population, references.labels))
+    )
+
+    def score(candidates: Candidates) -> Scores:
+        own = np.exp(-arena.losses(candidates)[-1])
+        return rmia_online(own, np.exp(label_column(shadowed.candidates, candidates.labels)), shadowed.inside, points)
+
+    return _membership("rmia", _WEIGHTS, arena, [(AnyClient(), score)])
 
 
 def _answers(game: MembersOnly, right: NDArray[np.bool_], chance: float) -> Played:
@@ -239,6 +304,10 @@ ATTACKS = (
         lambda a: a.has_rows or a.has_counts,
         _rates,
     ),
+    Attack("threshold", "Yeom et al. 2018: the loss under the final model", lambda a: True, _threshold),
+    Attack("series", "the trend of the loss over the rounds", lambda a: True, _series),
+    Attack("lira", "Carlini et al. 2022, online, with shadow federations", lambda a: a.shadows > 0, _lira),
+    Attack("rmia", "Zarifzadeh et al. 2024, online, with shadow federations", lambda a: a.shadows > 0, _rmia),
     Attack("classes", "after Wang et al. 2019", lambda a: a.has_rows, _classes),
 )
 
@@ -255,19 +324,22 @@ def chosen(names: Sequence[str]) -> tuple[Attack, ...]:
     return tuple(known[name] for name in names) if names else ATTACKS
 
 
-def attack(run: Path, names: Sequence[str] = (), *, seed: int = 0) -> tuple[Attacked, dict[str, Scored]]:
+def attack(
+    run: Path, names: Sequence[str] = (), *, seed: int = 0, shadows: int = 0
+) -> tuple[Attacked, dict[str, Scored]]:
     """Carry the attacks out that a finished run gives something to read; the rest is left out.
 
     Args:
         run: the run folder, with a recorded view.
         names: of attacks; all for none.
         seed: of candidates and bootstraps.
+        shadows: how many shadow federations to train, each about as long as the run; 0: none.
 
     Raises:
         InputError: no such attack, no finished run, nothing recorded, or nothing that the attacks can read.
     """
     started = time.perf_counter()
-    attacks, ground = chosen(names), arena(run, seed=seed)
+    attacks, ground = chosen(names), arena(run, seed=seed, shadows=shadows)
     played = [one for attack in attacks if attack.fits(ground) for one in attack.play(ground)]
     outcomes = tuple(_capped(outcome, ground.knowledge) for outcome, _ in played)
     scores = {f"{outcome.attack}.{outcome.game}": scored for outcome, scored in played}

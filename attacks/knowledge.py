@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from attacks.models import sent_models
 from attacks.observed import Observed, observe
 from attacks.view import open_view
 from fedgr_secure.aggregate import check_weights
@@ -24,8 +25,7 @@ from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.federation import prepare
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.federation.view import ServerView
-from fedgr_secure.messages import Train
-from fedgr_secure.method.messages import Counted, Observe, Proxies, Revise
+from fedgr_secure.method.messages import Counted, Proxies, Revise
 from fedgr_secure.method.sieve import Mixture
 from fedgr_secure.sections import Config
 from fedgr_secure.training import Workbench
@@ -137,7 +137,7 @@ def know(run: Path) -> Knowledge:
     view, records = open_view(run), folder.rounds()
     federation = prepare(config, folder)
     sent, releases = _uploads(view)
-    models = {number: weights for number in view.rounds() if (weights := _model(view, number)) is not None}
+    models = sent_models(view)
     require(bool(models), f"server view: {view.folder} holds no global model; record it with --record-view uploads")
     models[len(records)] = folder.weights()
     for number, weights in models.items():
@@ -155,15 +155,6 @@ def know(run: Path) -> Knowledge:
         bench=federation.bench,
         classes=federation.data.spec.classes,
     )
-
-
-def _model(view: ServerView, number: int) -> Weights | None:
-    """The global weights that the server sent in a round."""
-    for seen in view.messages(number, [Observe, Revise, Train]):
-        weights: Weights | None = seen.message.weights
-        if not seen.up and weights is not None:
-            return weights
-    return None
 
 
 def _mixture(view: ServerView) -> Mixture | None:

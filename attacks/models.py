@@ -39,15 +39,16 @@ def predictor(config: Config, spec: ImageSpec) -> Predict:
     return predict
 
 
-def sent_models(view: ServerView) -> list[Weights]:
-    """The global model at the start of each recorded round, in order; the first has seen nobody.
+def sent_models(view: ServerView) -> dict[int, Weights]:
+    """The global model at the start of each recorded round; the first has seen nobody.
 
     Raises:
         InputError: nothing was recorded, or a file is damaged.
     """
-    found = []
+    found = {}
     for number in view.rounds():
-        sent = (seen.message for seen in view.messages(number) if not seen.up)
-        weights = [message.weights for message in sent if getattr(message, "weights", None) is not None]
-        found += weights[:1]
+        for seen in view.messages(number, [kind for kind in view.kinds if "weights" in kind.__dataclass_fields__]):
+            if not seen.up and seen.message.weights is not None:
+                found[number] = seen.message.weights
+                break
     return found

@@ -95,7 +95,7 @@ def _attack(config: Config, options: ModelAttacks) -> tuple[dict[str, Array], ND
         scene = _scene(config, Path(folder))
         spec = load(scene.config)[0].spec
         target = run(scene.config)
-        weights = [*sent_models(open_view(target.folder)), target.weights]
+        weights = [*sent_models(open_view(target.folder)).values(), target.weights]
     predict = predictor(scene.config, spec)
     own = np.stack([predict(each, scene.candidates.images) for each in weights])
     population = predict(target.weights, scene.population.images)

@@ -84,7 +84,9 @@ class Gate:
         return value is not None and value.low > self.most
 
 
-def attack(run: Path, *, attacks: Sequence[str], fail_above: Sequence[str], seed: int, as_json: bool) -> int:
+def attack(
+    run: Path, *, attacks: Sequence[str], fail_above: Sequence[str], seed: int, shadows: int, as_json: bool
+) -> int:
     """Attack a run, leave `attacks.json`, `attacks.npz` and a section of the report.
 
     Returns:
@@ -94,7 +96,7 @@ def attack(run: Path, *, attacks: Sequence[str], fail_above: Sequence[str], seed
         InputError: no such attack or gate, no finished run, or nothing recorded.
     """
     gates = [Gate.read(text) for text in fail_above]
-    attacked, scores = play(run, attacks, seed=seed)
+    attacked, scores = play(run, attacks, seed=seed, shadows=shadows)
     for gate in gates:
         found = any(gate.applies(outcome) for outcome in attacked.outcomes)
         require(found, f"fail_above: {gate.game or 'any game'}: {gate.measure}: undefined or not measured in this run")

@@ -89,6 +89,8 @@ class Attack:
     """only these (default: all that the run gives something to read)"""
     fail_above: tuple[str, ...] = ()
     """gates for scripts, such as auc=0.6 or row:tpr0.1=0.05: exit code 1 if the whole interval lies above one"""
+    shadows: int = 0
+    """shadow federations to train for lira and rmia, each about as long as the run (0: these attacks are left out)"""
     seed: int = 0
     """of the candidates and the bootstrap"""
     json: bool = False
@@ -246,6 +248,7 @@ def _carry_out(command: Command) -> int:
                 attacks=command.attacks,
                 fail_above=command.fail_above,
                 seed=command.seed,
+                shadows=command.shadows,
                 as_json=command.json,
             )
         case Accountant():

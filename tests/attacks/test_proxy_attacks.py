@@ -196,8 +196,9 @@ def test_results_and_scores_come_back_as_they_were(clear, tmp_path):
 def test_the_claim_s_caps_stand_beside_what_was_measured(finished, counted, clear):
     assert all(one.caps is None for one in attack(counted_folder(counted))[0].outcomes), "a simulation claims nothing"
     attacked, _ = attack(finished(**COUNTS | {"noise": "system", "rounds": 6}).folder)
-    assert [one.attack for one in attacked.outcomes] == ["histogram", "histogram", "rates"]
-    assert attacked.outcomes[0].caps == Caps.of(2.0, 1e-5) and attacked.outcomes[2].caps is None
+    assert [one.attack for one in attacked.outcomes] == ["histogram", "histogram", "rates", "threshold", "series"]
+    assert attacked.outcomes[0].caps == Caps.of(2.0, 1e-5)
+    assert all(one.caps is None for one in attacked.outcomes[2:]), "the models are not private"
     assert all(one.caps is None for one in attack(counted_folder(clear), ["matching"])[0].outcomes)
 
 
@@ -271,3 +272,17 @@ def test_only_cohorts_are_taken_from_the_records():
     used = [line for line in inspect.getsource(knowledge).splitlines() if "record." in line]
     assert used and all("record.round" in line or "record.cohort" in line for line in used)
     assert {"round", "cohort"} <= {field.name for field in dataclasses.fields(RoundRecord)}
+
+
+def test_models_alone_are_attacked_with_and_without_shadows(finished):
+    folder = finished(method="fedavg", record_view="uploads", rounds=6, local_epochs=5, width=8).folder
+    attacked, scores = attack(folder, shadows=4)
+    assert [one.attack for one in attacked.outcomes] == ["threshold", "series", "lira", "rmia"]
+    assert {one.subject for one in attacked.outcomes} == {"model weights"}
+    assert all(one.metrics.members == 120 and np.isfinite(one.metrics.auc.value) for one in attacked.outcomes)
+    assert scores["lira.any"].scores.shape == scores["threshold.any"].scores.shape
+    assert max(one.metrics.auc.value for one in attacked.outcomes) > 0.6, "FedAvg learns wrong labels by heart"
+    with pytest.raises(InputError, match=r"^shadows: 2, allowed: 0, or from 3 \(LiRA needs a variance\)"):
+        attack(folder, shadows=2)
+    with pytest.raises(InputError, match=r"shows nothing that lira can read"):
+        attack(folder, ["lira"])

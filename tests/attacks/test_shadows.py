@@ -106,7 +106,7 @@ def test_the_predictor_computes_what_the_run_measured(finished):
     view = open_view(result.folder)
     config = loop.RunFolder(result.folder).config()
     spec, _, test = scene(config)
-    predict, models = predictor(config, spec), sent_models(view)
+    predict, models = predictor(config, spec), list(sent_models(view).values())
     assert len(models) == 4 and not any((models[0][name] == models[1][name]).all() for name in models[0])
     for record, weights in zip(result.rounds, [*models[1:], result.weights], strict=True):
         log_p = predict(weights, test.images)
