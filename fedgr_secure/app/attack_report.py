@@ -125,25 +125,29 @@ def _allowed(outcome: Outcome) -> str:
 def draw_roc(run: RunData, axes: Axes) -> None:
     """Log-log ROC curves of every game of yes and no, over the region that the claim allows."""
     import numpy as np
+    from matplotlib.ticker import FuncFormatter
 
     from attacks.caps import tpr_cap
 
     assert run.attacks is not None
     scores = read_scores(run.folder)
     played = [one for one in run.attacks.outcomes if one.metrics is not None]
-    least = min([1e-3, *(0.5 / one.metrics.others for one in played if one.metrics)])
+    least = min([1e-2, *(1 / one.metrics.others for one in played if one.metrics)])
     line = np.geomspace(least, 1, 200)
-    caps = next((one.caps for one in played if one.caps is not None), None)
-    if caps is not None:
+    claimed = next((one for one in played if one.caps is not None), None)
+    if claimed is not None and claimed.caps is not None:
+        caps = claimed.caps
         top = tpr_cap(line, epsilon=caps.epsilon, delta=caps.delta)
-        label = f"allowed by epsilon {caps.epsilon:g}"
+        label = f"allowed by epsilon {caps.epsilon:g}\n({claimed.subject})"
         axes.fill_between(line, top, least, color="#DDDDDD", alpha=0.6, linewidth=0, label=label)
     axes.plot(line, line, color="#595959", linestyle="--", linewidth=1.1, label="guessing")
     for place, one in enumerate(played):
         scored = scores[f"{one.attack}.{one.game}"]
         fpr, tpr = roc(scored.scores, scored.truth)
+        told = fpr >= 0.999 / (~scored.truth).sum()  # below one of the others a curve is chance alone
+        fpr, tpr = fpr[told], tpr[told]
         axes.step(
-            np.maximum(fpr, least),
+            fpr,
             np.maximum(tpr, least),
             where="post",
             color=_COLOURS[place % len(_COLOURS)],
@@ -153,5 +157,7 @@ def draw_roc(run: RunData, axes: Axes) -> None:
             label=f"{one.attack}, {one.game}",
         )
     axes.set(xscale="log", yscale="log", xlim=(least, 1.05), ylim=(least, 1.1))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
     axes.set(xlabel="false positive rate", ylabel="true positive rate")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -210,7 +210,7 @@ def attacks_figure(run: RunData) -> Figure | None:
     """ROC curves of attacks on the run."""
     if run.attacks is None or all(outcome.metrics is None for outcome in run.attacks.outcomes):
         return None
-    figure, (axes,) = _new(run, "Attacks: members found against others taken for members")
+    figure, (axes,) = _new(run, "Attacks: members found against others taken for members", height=4.4)
     draw_roc(run, axes)
     return figure
 
