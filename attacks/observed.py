@@ -54,10 +54,13 @@ class Observed:
         Returns:
             float64 (T, m).
         """
-        clipped = np.clip(np.nan_to_num(losses, nan=self.largest, posinf=self.largest), 0.0, self.largest)
+        clipped = np.fmin(losses, self.largest)  # not a number counts as the worst loss, as on the client
+        np.maximum(clipped, 0.0, out=clipped)
         if self.averaged:
-            clipped = np.cumsum(clipped, axis=0) / np.arange(1, len(clipped) + 1)[:, None]
-        return clipped[self.at]
+            np.cumsum(clipped, axis=0, out=clipped)
+            clipped /= np.arange(1, len(clipped) + 1)[:, None]
+        every = len(self.at) == len(clipped)
+        return clipped if every else clipped[self.at]
 
     def newest(self, count: int) -> Observed:
         """The last so many observations alone."""
