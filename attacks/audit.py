@@ -17,10 +17,14 @@ from numpy.typing import NDArray
 
 from attacks.bounds import Rates, best_threshold, gaussian_mu, gaussian_sum, one_run, rates, two_sample
 from attacks.families import Gaussians
-from attacks.games import LIKELIHOOD, Game, Play, Seen, claim_of, game_of, plays
+from attacks.games import LIKELIHOOD, Game, Play, Seen, plays
+from attacks.histogram_game import Histograms
 from attacks.metrics import Scores
-from fedgr_secure.errors import require
+from attacks.row_game import Rows
+from fedgr_secure.errors import InputError, require
 from privacy.channels.channel import Channel
+from privacy.channels.histogram import HistogramProxies
+from privacy.channels.noisy import NoisyProxies
 from privacy.claims import PrivacyClaim
 from privacy.mechanisms import NoiseSource
 
@@ -151,6 +155,26 @@ def audit(
         confidence=confidence,
         seconds=time.perf_counter() - start,
     )
+
+
+def game_of(channel: Channel) -> Game:
+    """The game of a channel.
+
+    Raises:
+        InputError: the channel claims nothing, or its claims are of another kind.
+    """
+    if isinstance(channel, NoisyProxies) and claim_of(channel).epsilon is not None:
+        return Rows(channel)
+    if isinstance(channel, HistogramProxies) and claim_of(channel).epsilon is not None:
+        return Histograms(channel)
+    raise InputError(
+        f"channel: {channel.name}, which claims no epsilon here; allowed: noisy or histogram, not insecure"
+    )
+
+
+def claim_of(channel: Channel) -> PrivacyClaim:
+    """What is audited."""
+    return channel.claims()[0]
 
 
 def draws(channel: Channel, trials: int) -> int:

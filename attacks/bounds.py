@@ -100,8 +100,8 @@ def best_threshold(
 def one_run_p_value(*, canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
     """How likely so many right guesses are at most under (epsilon, delta), whatever the mechanism.
 
-    Steinke, Nasr and Jagielski 2023, theorem 5.2, in the form of their appendix D: with W binomial of `guesses` tries
-    that succeed with probability e^epsilon / (1 + e^epsilon), P[W >= v] + 2 m delta max over i of P[v > W >= v - i] / i.
+    Steinke, Nasr and Jagielski 2023, theorem 5.2, in the form of their appendix D: with W binomial of r tries that
+    succeed with probability e^epsilon / (1 + e^epsilon), P[W >= v] + 2 m delta max over i of P[v > W >= v - i] / i.
 
     Args:
         canaries: m, each in or out by its own fair coin.
@@ -133,9 +133,7 @@ def one_run(scores: Scores, truth: Truths, *, guesses: int, delta: float, alpha:
     right = int((~truth[order[:half]]).sum() + truth[order[scores.size - half :]].sum())
 
     def refuted(epsilon: float) -> bool:
-        p_value = one_run_p_value(
-            canaries=scores.size, guesses=2 * half, right=right, epsilon=epsilon, delta=delta
-        )
+        p_value = one_run_p_value(canaries=scores.size, guesses=2 * half, right=right, epsilon=epsilon, delta=delta)
         return p_value <= alpha
 
     return largest(refuted, _MOST_EPSILON)
@@ -160,10 +158,9 @@ def gaussian_sum(scores: Scores, truth: Truths, *, alpha: float) -> float:
     return largest(lambda mu: _above(t, freedom, mu * root) <= alpha, max(t, 0.0) / root)
 
 
-def largest(refuted: Callable[[float], bool], high: float) -> float:
-    """The end of the values from 0 that are refuted, from below, by bisection; 0 if none is."""
-    low = 0.0
-    for _ in range(50):
+def largest(refuted: Callable[[float], bool], high: float, low: float = 0.0) -> float:
+    """The end of the values from `low` to `high` that are refuted, from below, by bisection; `low` if none is."""
+    for _ in range(40):
         middle = (low + high) / 2
         if refuted(middle):
             low = middle

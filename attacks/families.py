@@ -20,6 +20,7 @@ from privacy.accounting import discrete_gaussian_epsilon, gaussian_epsilon
 
 _SMOOTH = 200.0
 """sd in steps from which the trade-off function of a discrete Gaussian is the continuous one's, to 1 / 24 sd^2 of mu"""
+_TRIED = 60
 _MOST_MU = 12.0
 """epsilon 120 or so; what is worse is no privacy all the same"""
 
@@ -48,12 +49,14 @@ class Gaussians:
     move: int | None
 
     def strength(self, found: Rates) -> float:
-        """The least mu."""
+        """The least mu. The power of a coarse lattice does not quite rise with mu: everything below is refuted."""
         mu = float(gaussian_mu(found)[0])
         if not mu or self.move is None or self.move / mu > _SMOOTH:
             return mu
         move, fpr, tpr = self.move, float(found.fpr[0]), float(found.tpr[0])
-        return largest(lambda tried: tried == 0 or lattice_power(fpr, tried, move) < tpr, 1.2 * mu)
+        tried = np.linspace(0.0, 1.2 * mu, _TRIED)
+        at = next((at for at in range(1, _TRIED) if lattice_power(fpr, tried[at], move) >= tpr), _TRIED - 1)
+        return largest(lambda mu: lattice_power(fpr, mu, move) < tpr, tried[at], tried[at - 1])
 
     def epsilon(self, strength: float) -> float:
         """Of the Gaussian with this mu, discrete where the noise is."""
