@@ -21,6 +21,8 @@ from privacy.accounting import discrete_gaussian_epsilon, gaussian_epsilon
 _SMOOTH = 200.0
 """sd in steps from which the trade-off function of a discrete Gaussian is the continuous one's, to 1 / 24 sd^2 of mu"""
 _TRIED = 60
+_LOSSES = 2**17
+"""values of the privacy loss of Laplace noise that are told apart, if that leaves 64 a release"""
 _MOST_MU = 12.0
 """epsilon 120 or so; what is worse is no privacy all the same"""
 
@@ -72,11 +74,15 @@ class Laplaces:
 
     Attributes:
         releases: how many integers.
-        move: of each.
+        move: of each; a finer grid than needed is taken for a coarser one, whose power is a millionth larger.
     """
 
     releases: int
     move: int
+
+    @property
+    def _steps(self) -> int:
+        return min(self.move, max(64, _LOSSES // self.releases))
 
     def strength(self, found: Rates) -> float:
         """The least epsilon, by the exact trade-off function of all releases together."""
@@ -93,11 +99,11 @@ class Laplaces:
         The privacy loss of one release is (2 j - move) / scale, where j is the noisy number cut off to 0 .. move; that
         of all is a sum, whose distribution is a convolution.
         """
-        step = epsilon / (self.releases * self.move)
-        size = self.releases * self.move + 1
+        step = epsilon / (self.releases * self._steps)
+        size = self.releases * self._steps + 1
         padded = 1 << (size - 1).bit_length()
-        missing = np.exp(-step * np.arange(self.move + 1)) * math.tanh(step / 2)
-        missing[0], missing[-1] = 1 / (1 + math.exp(-step)), math.exp(-step * self.move) / (1 + math.exp(-step))
+        missing = np.exp(-step * np.arange(self._steps + 1)) * math.tanh(step / 2)
+        missing[0], missing[-1] = 1 / (1 + math.exp(-step)), math.exp(-step * self._steps) / (1 + math.exp(-step))
         total = np.fft.irfft(np.fft.rfft(missing, padded) ** self.releases, padded)[:size]
         total = np.maximum(total, 0.0)
         return _power(fpr, total, total[::-1])

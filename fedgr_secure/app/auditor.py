@@ -63,9 +63,20 @@ def channel_of(plan: Plan) -> HistogramProxies | NoisyProxies:
 
 
 def affordable(channel: HistogramProxies | NoisyProxies) -> int:
-    """As many canaries as `DRAWS` allow."""
+    """As many canaries as `DRAWS` allow.
+
+    Raises:
+        InputError: they are too few for an audit.
+    """
     unit = 1000
-    return max(LEAST_TRIALS, DRAWS * unit // draws(channel, unit))
+    fitting = DRAWS * unit // draws(channel, unit)
+    needed = draws(channel, LEAST_TRIALS)
+    require(
+        fitting >= LEAST_TRIALS,
+        f"trials: none given, allowed with this plan: a number ({LEAST_TRIALS} canaries need {needed:,} random numbers "
+        f"from the operating system, some {needed // 50_000:,} seconds)",
+    )
+    return fitting
 
 
 def _say(found: AuditResult, plan: Plan) -> None:

@@ -80,7 +80,7 @@ def test_every_plan_and_neighbour_has_its_game(channel):
 
 
 def test_the_noise_of_the_operating_system():
-    found = audit(rows(2.0), SystemNoise(), trials=8_000, coins=np.random.default_rng(0))
+    found = audit(rows(2.0), SystemNoise(), trials=20_000, confidence=0.99999)
     assert found.verdict == "PASS" and 1.2 <= found.of("two-sample") <= 2.0
 
 
@@ -180,8 +180,8 @@ def test_the_cost_in_random_numbers():
 
 
 def test_the_command(capsys):
-    flags = ["audit", "--channel", "noisy", "--epsilon", "2", "--trials", "4000"]
-    assert cli._run([*flags, "--confidence", "0.9999"]) == 0
+    flags = ["audit", "--channel", "noisy", "--epsilon", "2", "--trials", "4000", "--confidence", "0.9999"]
+    assert cli._run(flags) == 0
     text = capsys.readouterr().out
     assert (
         "discrete Laplace" in text
@@ -220,6 +220,7 @@ def test_a_refuted_claim_is_exit_code_1(capsys, monkeypatch):
         (["--trials", "5"], "trials: 5, allowed: an integer from 100"),
         (["--trials", "-5"], "trials: -5, allowed: an integer from 100"),
         (["--confidence", "1"], "confidence: 1.0, allowed: above 0 and below 1"),
+        (["--releases", "100000"], "trials: none given, allowed with this plan: a number (100 canaries need "),
         (["--honest", "0"], "honest: 0, allowed: a whole number from 1"),
     ],
 )

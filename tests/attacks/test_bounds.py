@@ -178,6 +178,8 @@ def test_the_strength_of_laplace_noise_is_found_again():
         family = Laplaces(releases, move)
         assert family.strength(of(family.power(0.05, epsilon), 0.05)) == pytest.approx(epsilon, rel=1e-6)
         assert family.strength(of(0.1, 0.2)) == 0.0
+    fine, coarse = Laplaces(10, 2**17).power(0.4, 1.0), Laplaces(10, 2**10).power(0.4, 1.0)
+    assert fine == pytest.approx(coarse, abs=1e-6)
 
 
 def test_trials_that_say_nothing_are_refused():
