@@ -20,7 +20,6 @@ from attacks.audit import AuditResult, audit
 from benchmarks.common import write_result
 from fedgr_secure.app.accountant import histogram_of, noisy_of
 from fedgr_secure.app.plan import Plan
-from fedgr_secure.sections import Config
 from privacy.channels.histogram import HistogramProxies
 from privacy.channels.noisy import NoisyProxies
 from privacy.mechanisms import InsecureSeededNoise
@@ -74,7 +73,7 @@ def main() -> None:
     notes = [_words(options), *(_nulls(name, channel(1.0), options) for name, channel in CHANNELS.items())]
     console.print(*notes, sep="\n", highlight=False)
     if options.record:
-        write_result("Audit of claimed epsilons", _markdown(rows), rows, Config(), notes)
+        write_result("Audit of claimed epsilons", _markdown(rows), rows, None, notes)
 
 
 def _rows(epsilon: float, mechanism: Any, releases: int) -> NoisyProxies:
