@@ -8,9 +8,9 @@ are below the truth, the largest among them. A sound channel is flagged no more 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,10 @@ ONE_RUN = 10_000
 LEAST_TRIALS = 100
 _SCOUTS = 4
 """a play is scouted with one in so many of the trials"""
-_PREFERRED = 0.9
-"""of several plays or scores the first is taken that promises so much of the best: the later ones are for faults"""
+_LIKELY = 0.5
+"""the error at which a bound is a fair guess"""
+
+_Option = TypeVar("_Option")
 
 
 @dataclass(frozen=True)
@@ -107,11 +109,10 @@ class AuditResult:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A score and a threshold that scouting has chosen, and what it promised."""
+    """A score and a threshold that scouting has chosen."""
 
     score: str
     threshold: float
-    value: float
 
 
 def audit(
@@ -178,31 +179,53 @@ def claim_of(channel: Channel) -> PrivacyClaim:
 
 
 def draws(channel: Channel, trials: int) -> int:
-    """Random numbers that an audit of so many trials takes, at most."""
+    """Random numbers that an audit of so many trials takes, if the channel is sound."""
     game = game_of(channel)
     costs = [game.draws(play) for play in plays(game.channel.budget.releases)]
-    return sum(costs) * (trials // _SCOUTS) + max(costs) * trials
+    return sum(costs) * (trials // _SCOUTS) + costs[0] * trials
 
 
 def _scout(
     game: Game, noise: NoiseSource, coins: np.random.Generator, trials: int, alpha: float
 ) -> tuple[Play, _Cut, _Cut]:
-    """The play that certifies most on a few trials, and the best cuts in it: for any mechanism, and for the family."""
-    found = []
-    for play in plays(game.channel.budget.releases):
-        seen = game.play(play, trials, noise, coins)
-        sample = _best_cut(seen, _epsilons(game), alpha)
-        family = _best_cut(seen, gaussian_mu, alpha)
-        promised = _family(game, seen, family, alpha).epsilon
-        found.append((max(sample.value, promised), play, sample, family))
-    most = max(promised for promised, *_ in found)
-    return next((play, sample, family) for promised, play, sample, family in found if promised >= _PREFERRED * most)
+    """The play to measure on fresh trials, and the best cuts in it: for any mechanism, and for the family."""
+    scouted = [(play, game.play(play, trials, noise, coins)) for play in plays(game.channel.budget.releases)]
+    play, seen = _chosen(scouted, lambda entry, level: _promise(game, entry[1], alpha, level), alpha)
+    return play, _cut(seen, _epsilons(game), alpha), _cut(seen, gaussian_mu, alpha)
 
 
-def _best_cut(seen: Seen, bound: Callable[[Rates], NDArray[np.float64]], alpha: float) -> _Cut:
-    cuts = [_Cut(name, *best_threshold(scores, seen.truth, bound, alpha=alpha)) for name, scores in seen.scores.items()]
-    most = max(cut.value for cut in cuts)
-    return next(cut for cut in cuts if cut.value >= _PREFERRED * most)
+def _chosen(
+    options: Sequence[_Option], promise: Callable[[_Option, float], NDArray[np.float64]], alpha: float
+) -> _Option:
+    """The first option, which is best for a sound channel, unless a later one surely promises more than it seems to.
+
+    Args:
+        options: to choose from.
+        promise: the bounds of an option at an error level, by method.
+        alpha: the error level of being sure.
+    """
+    bar = promise(options[0], _LIKELY)
+    more = [0.0, *(float((promise(option, alpha) - bar).max()) for option in options[1:])]
+    return options[int(np.argmax(more))]
+
+
+def _promise(game: Game, seen: Seen, alpha: float, level: float) -> NDArray[np.float64]:
+    """What each method certifies at an error level, but for the choice of the cuts, which is made at alpha."""
+    sample, family = _cut(seen, _epsilons(game), alpha), _cut(seen, gaussian_mu, alpha)
+    bounds = [_two_sample(game, seen, sample, level), _family(game, seen, family, level)]
+    if isinstance(game.family, Gaussians):
+        bounds.append(_sum(game.family, seen, level))
+    return np.array([bound.epsilon for bound in bounds])
+
+
+def _cut(seen: Seen, bound: Callable[[Rates], NDArray[np.float64]], alpha: float) -> _Cut:
+    """The score and the threshold to use."""
+    cuts = [_Cut(name, best_threshold(scores, seen.truth, bound, alpha=alpha)) for name, scores in seen.scores.items()]
+
+    def promise(cut: _Cut, level: float) -> NDArray[np.float64]:
+        return bound(_measured(seen, cut, level)[0])
+
+    return _chosen(cuts, promise, alpha)
 
 
 def _epsilons(game: Game) -> Callable[[Rates], NDArray[np.float64]]:

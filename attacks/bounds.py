@@ -86,15 +86,13 @@ def gaussian_mu(found: Rates) -> NDArray[np.float64]:
 
 def best_threshold(
     scores: Scores, truth: Truths, bound: Callable[[Rates], NDArray[np.float64]], *, alpha: float
-) -> tuple[float, float]:
-    """The threshold with the largest bound on these trials, and that bound, which is too large: measure on others."""
+) -> float:
+    """The threshold with the largest bound on these trials, where it is too large: measure on others."""
     ordered = np.unique(scores)
     ends = np.geomspace(1, ordered.size, _CANDIDATES // 4).astype(np.int64) - 1
     evenly = np.linspace(0, ordered.size - 1, _CANDIDATES // 2).astype(np.int64)
     thresholds = ordered[np.unique(np.concatenate([ends, ordered.size - 1 - ends, evenly]))]
-    bounds = bound(rates(scores, truth, thresholds, alpha=alpha))
-    at = int(np.argmax(bounds))
-    return float(thresholds[at]), float(bounds[at])
+    return float(thresholds[np.argmax(bound(rates(scores, truth, thresholds, alpha=alpha)))])
 
 
 def one_run_p_value(*, canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:

@@ -55,7 +55,7 @@ def plays(releases: int) -> tuple[Play, ...]:
     """What is worth trying on a budget of so many releases."""
     steady = Play("the same loss in every release", releases, turns=False)
     turning = Play("losses that change places in every release", releases, turns=True)
-    beyond = Play("more rounds than the budget has releases", releases + max(releases, 3), turns=False)
+    beyond = Play("more rounds than the budget has releases", releases + max(2 * releases, 3), turns=False)
     return (steady, turning, beyond) if releases > 1 else (steady, beyond)
 
 
@@ -91,7 +91,7 @@ class Game(Protocol):
         """What its noise is claimed to be."""
 
     def draws(self, play: Play) -> int:
-        """Random numbers that one canary costs, at most."""
+        """Random numbers that one canary costs a sound channel."""
 
     def play(self, play: Play, canaries: int, noise: NoiseSource, coins: np.random.Generator) -> Seen:
         """What so many canaries look like."""

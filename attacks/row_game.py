@@ -49,8 +49,8 @@ class Rows:
         return Gaussians(self.channel.budget.delta, steps * count if even else None)
 
     def draws(self, play: Play) -> int:
-        """One for each row and release."""
-        return self._units * play.rounds
+        """One for each row and release; past the budget the last release comes again."""
+        return self._units * min(play.rounds, self.channel.budget.releases)
 
     def play(self, play: Play, canaries: int, noise: NoiseSource, coins: np.random.Generator) -> Seen:
         """The canaries, shared out among a few clients."""

@@ -96,7 +96,7 @@ def test_bounds_are_above_the_truth_no_more_often_than_they_may():
         scores = mu * truth + rng.normal(size=2 * n)
         above["rates"] += family.strength(rates(scores, truth, np.array([0.3]), alpha=alpha)) > mu
         above["sum"] += gaussian_sum(scores, truth, alpha=alpha) > mu
-        threshold, _ = best_threshold(scores[:n], truth[:n], gaussian_mu, alpha=alpha)
+        threshold = best_threshold(scores[:n], truth[:n], gaussian_mu, alpha=alpha)
         above["split"] += family.strength(rates(scores[n:], truth[n:], np.array([threshold]), alpha=alpha)) > mu
         flipped = rng.random(2 * n) < 1 / (1 + math.e)  # randomised response of epsilon 1
         above["one-run"] += one_run(bounded * (truth ^ flipped) - 0.5, truth, guesses=n, delta=0.0, alpha=alpha) > 1.0
@@ -109,7 +109,8 @@ def test_best_of_all_thresholds_on_the_same_trials_is_too_large():
     rng, best, fixed = np.random.default_rng(1), 0, 0
     for _ in range(150):
         truth, noise = coins(1000, rng), rng.normal(size=2000)
-        best += best_threshold(noise, truth, gaussian_mu, alpha=0.05)[1] > 0
+        threshold = np.array([best_threshold(noise, truth, gaussian_mu, alpha=0.05)])
+        best += gaussian_mu(rates(noise, truth, threshold, alpha=0.05))[0] > 0
         fixed += gaussian_mu(rates(noise, truth, np.zeros(1), alpha=0.05))[0] > 0
     assert best >= 5 > 1 >= fixed
 
