@@ -2,7 +2,8 @@
 
 A scouting part of the trials chooses what to look at: how the canary behaves, which score, which threshold. Fresh
 trials are then measured. Every method gets an equal share of the error, so that with the stated confidence *all* bounds
-are below the truth, the largest among them. A sound channel is flagged no more often than that.
+are below the truth, the largest among them; two of them if the noise is of the claimed kind, which is a part of the
+claim: either way a sound channel is flagged no more often than that.
 """
 
 from __future__ import annotations

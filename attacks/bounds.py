@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
-from scipy.stats import beta, binom, nct
+from scipy.special import bdtrc, betaincinv, nctdtr, ndtr, ndtri
+from scipy.stats import binom
 
 from attacks.metrics import Scores, Truths
 from fedgr_secure.errors import require
@@ -109,7 +109,7 @@ def one_run_p_value(*, canaries: int, guesses: int, right: int, epsilon: float, 
     """
     require(0 <= right <= guesses <= canaries, f"right guesses: {right} of {guesses} on {canaries} canaries")
     success = 1 / (1 + math.exp(-epsilon))
-    value = float(binom.sf(right - 1, guesses, success))
+    value = float(bdtrc(right - 1, guesses, success))
     if delta and right:
         below = np.cumsum(binom.pmf(np.arange(right - 1, -1, -1), guesses, success))
         value += 2 * canaries * delta * float((below / np.arange(1, right + 1)).max())
@@ -182,12 +182,12 @@ def _at_least(scores: Scores, thresholds: Scores) -> NDArray[np.int64]:
 
 def _lower(hits: NDArray[np.int64], trials: int, alpha: float) -> NDArray[np.float64]:
     """One-sided lower limits of rates (Clopper and Pearson 1934)."""
-    limits = beta.ppf(alpha, np.maximum(hits, 1), trials - hits + 1)
+    limits = betaincinv(np.maximum(hits, 1), trials - hits + 1, alpha)
     return np.where(hits > 0, limits, 0.0)
 
 
 def _above(t: float, freedom: int, shift: float) -> float:
     """P[T > t] of a noncentral t variable; far out by the normal limit (Johnson and Welch 1940)."""
     if t < _LARGE_T:
-        return float(nct.sf(t, freedom, shift))
+        return 1 - float(nctdtr(freedom, shift, t))
     return float(ndtr((shift - t) / math.sqrt(1 + t * t / (2 * freedom))))

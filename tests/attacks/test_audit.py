@@ -86,7 +86,7 @@ def test_the_noise_of_the_operating_system():
 
 def test_null_audits_fail_no_more_often_than_they_may():
     coarse = Grid(4.605, 64)
-    channels = [rows(1.0, grid=coarse), rows(2.0, "gaussian", 2, grid=coarse), histogram(2.0, bins=100)]
+    channels = [rows(1.0, grid=coarse), rows(2.0, "gaussian", grid=coarse), histogram(2.0, bins=100)]
     found = [fast(channel, 600, seed) for channel in channels for seed in range(67)]
     failed = sum(result.verdict == "FAIL" for result in found)
     assert failed <= binom.ppf(0.99, len(found), 0.05), "nominal 5 % for all methods together"
