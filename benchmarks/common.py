@@ -91,8 +91,16 @@ def run_table(
     return rows
 
 
-def write_result(title: str, table: str, data: Any, base: Config, notes: Sequence[str]) -> None:
-    """Record a result as Markdown for people and JSON for scripts, with command, versions and date."""
+def write_result(title: str, table: str, data: Any, base: Config | None, notes: Sequence[str]) -> None:
+    """Record a result as Markdown for people and JSON for scripts, with command, versions and date.
+
+    Args:
+        title: of the table.
+        table: Markdown.
+        data: what JSON keeps of it.
+        base: the configuration of the runs; None where nothing was trained.
+        notes: sentences under the table.
+    """
     RESULTS.mkdir(exist_ok=True)
     module = f"benchmarks.{Path(sys.argv[0]).stem}"
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
@@ -103,8 +111,8 @@ def write_result(title: str, table: str, data: Any, base: Config, notes: Sequenc
     software = ", ".join(f"{name} {version}" for name, version in found.items())
     lines += [f"Command: `{command}`  ", f"Date: {date}  ", f"Versions: {software}"]
     (RESULTS / f"{slug(title)}.md").write_text("\n".join(lines) + "\n")
-    path = Path(base.data.path.name) if base.data.path else None
-    config = to_table(override(base, {"path": path}))
+    path = Path(base.data.path.name) if base and base.data.path else None
+    config = to_table(override(base, {"path": path})) if base else None
     record = {
         "title": title,
         "command": command,

@@ -62,18 +62,30 @@ def _budget(plan: Plan, releases: int) -> Budget:
     return Budget(epsilon, plan.delta, releases, plan.adjacency, plan.records, plan.largest)
 
 
-def _histogram(plan: Plan) -> Answer:
+def histogram_of(plan: Plan, *, bins: int = 1) -> HistogramProxies:
+    """The channel of a plan, with bins of equal width."""
     require(plan.honest >= 1, f"honest: {plan.honest}, allowed: a whole number from 1")
-    channel = HistogramProxies(_budget(plan, plan.releases), (0.0, 1.0), plan.honest, Schedule(0, 0, 1))
+    edges = tuple(at / bins for at in range(bins + 1))
+    return HistogramProxies(_budget(plan, plan.releases), edges, plan.honest, Schedule(0, 0, 1))
+
+
+def noisy_of(plan: Plan) -> NoisyProxies:
+    """The channel of a plan; once takes one release."""
+    releases = 1 if plan.noising == "once" else plan.releases
+    grid = Grid(plan.clip, plan.grid_steps)
+    return NoisyProxies(_budget(plan, releases), grid, plan.noising, plan.mechanism, Schedule(0, 0, 1))
+
+
+def _histogram(plan: Plan) -> Answer:
+    channel = histogram_of(plan)
     share = channel.sigma if plan.scale is None else plan.scale / math.sqrt(plan.honest)
     spent = {done: channel.epsilon_of(share, done) for done in _shown(plan.releases)}
     return Answer(share * math.sqrt(plan.honest), share, spent)
 
 
 def _noisy(plan: Plan) -> Answer:
-    releases = 1 if plan.noising == "once" else plan.releases
-    grid = Grid(plan.clip, plan.grid_steps)
-    channel = NoisyProxies(_budget(plan, releases), grid, plan.noising, plan.mechanism, Schedule(0, 0, 1))
+    channel = noisy_of(plan)
+    releases, grid = channel.budget.releases, channel.grid
     if plan.scale is None:
         spent = {done: channel.spent(done) or math.nan for done in _shown(releases)}
         return Answer(channel.noises[0].scale * grid.step, None, spent)

@@ -1,4 +1,4 @@
-"""The command line: `fedgr-secure run | compare | attack | ...`. Torch is imported where it trains."""
+"""The command line of `fedgr-secure`, from `run` to `audit`. Torch is imported where it trains."""
 
 from __future__ import annotations
 
@@ -106,7 +106,22 @@ class Accountant:
     """print the answer as JSON and nothing else"""
 
 
-Command = Run | Compare | Resume | Report | Attack | Accountant
+@dataclass(frozen=True)
+class Audit:
+    """Attack what a plan claims through the code that clients run; an epsilon that is refuted is exit code 1."""
+
+    plan: Plan = field(default_factory=Plan)
+    trials: int = 0
+    """canaries to measure (default: as many as 1.5 million random numbers allow, some 30 seconds)"""
+    confidence: float = 0.95
+    """with which no bound is above the truth; a sound channel fails in at most the rest of the audits"""
+    require_power: bool = False
+    """exit code 1 also where less than 0.6 of the claim can be certified"""
+    json: bool = False
+    """print the result as JSON and nothing else"""
+
+
+Command = Run | Compare | Resume | Report | Attack | Accountant | Audit
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -126,6 +141,7 @@ def parse(arguments: Sequence[str]) -> Command:
         | Annotated[Report, _subcommand("report", Report)]
         | Annotated[Attack, _subcommand("attack", Attack)]
         | Annotated[Accountant, _subcommand("accountant", Accountant)]
+        | Annotated[Audit, _subcommand("audit", Audit)]
     )
     command = _parsed(kind, arguments)
     if isinstance(command, Run | Compare):
@@ -173,6 +189,7 @@ def _known(command: str) -> list[str]:
         "report": Report,
         "attack": Attack,
         "accountant": Accountant,
+        "audit": Audit,
     }
     if command not in kinds:
         return [*kinds, "--version", "--help"]
@@ -223,7 +240,7 @@ def _version() -> str:
 
 
 def _carry_out(command: Command) -> int:
-    from fedgr_secure.app import accountant, commands
+    from fedgr_secure.app import accountant, auditor, commands
 
     match command:
         case Run():
@@ -253,6 +270,14 @@ def _carry_out(command: Command) -> int:
             )
         case Accountant():
             accountant.answer(command.plan, as_json=command.json)
+        case Audit():
+            return auditor.report(
+                command.plan,
+                trials=command.trials,
+                confidence=command.confidence,
+                require_power=command.require_power,
+                as_json=command.json,
+            )
     return 0
 
 
