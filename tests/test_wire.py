@@ -14,7 +14,7 @@ from safetensors.numpy import save
 from fedgr_secure.baselines.fedavg import ServerState
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.method.client import FedGRState
-from fedgr_secure.method.messages import Observe, Proxies, Revise
+from fedgr_secure.method.messages import Counted, Observe, Proxies, Revise
 from fedgr_secure.method.server import FedGRServerState
 from fedgr_secure.method.sieve import Mixture
 from fedgr_secure.registry import METHODS
@@ -62,6 +62,7 @@ RECORDS = {
     Update: st.builds(Update, ROUNDS, st.integers(1, 10**6), weights()),
     Observe: st.builds(Observe, ROUNDS, weights()),
     Proxies: st.builds(Proxies, ROUNDS, weights()),
+    Counted: st.builds(Counted, ROUNDS, vector(np.int64), vector(np.int64)),
     Revise: st.builds(
         Revise, ROUNDS, st.none() | weights(), st.none() | mixtures(), st.none() | SHARES, st.none() | st.floats(0, 1)
     ),

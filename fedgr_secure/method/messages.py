@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedgr_secure.method.sieve import Mixture
@@ -43,6 +44,11 @@ class Counted:
     round: int
     counts: NDArray[Any]
     contributors: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        for name, array in (("counts", self.counts), ("contributors", self.contributors)):
+            if array.ndim != 1 or array.dtype != np.int64:
+                raise ValueError(f"{name}: {array.dtype}{list(array.shape)}, allowed: one vector of int64")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import trapezoid
 from scipy.stats import binomtest
@@ -44,6 +44,7 @@ def test_a_rate_is_undefined_with_fewer_others_than_one_over_it(others, defined)
     assert [point is not None for point in found.points] == [True] * defined + [False] * (3 - defined)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.lists(st.integers(0, 8), min_size=1, max_size=60))
 def test_area_and_accuracy_are_scikit_learn_s(inside, outside):
     scores, member = both(inside, outside)
@@ -54,6 +55,7 @@ def test_area_and_accuracy_are_scikit_learn_s(inside, outside):
     assert found.auc.low <= found.auc.high
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_area_covers_the_true_one():
     draw, hits = np.random.default_rng(0), 0
     for seed in range(100):

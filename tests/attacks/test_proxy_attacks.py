@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -155,6 +156,7 @@ def test_cohorts_are_told_apart_by_regression():
     assert np.corrcoef(estimates, shares)[0, 1] > 0.97 and np.abs(estimates - shares).max() < 0.2
 
 
+@pytest.mark.slow
 def test_a_skewed_mix_of_classes_shows_in_rows(finished):
     ground = arena(finished(**CLEAR | {"partition": "dirichlet", "dirichlet_alpha": 0.1}).folder)
     found = classes_of_rows(ground.knowledge, ground.knowledge.observed, ground.known, ground.references)
@@ -234,8 +236,8 @@ def test_a_gate_breaks_only_with_the_whole_interval(clear):
     assert not Gate.read(f"tpr10={low + 1e-6}").broken(outcome), "its interval reaches below"
 
 
-def test_the_command_writes_files_and_report_and_keeps_gates(finished, capsys):
-    folder = finished(**CLEAR, seed=3).folder
+def test_the_command_writes_files_and_report_and_keeps_gates(clear, tmp_path, capsys):
+    folder = shutil.copytree(counted_folder(clear), tmp_path / "run")
     assert cli._run(["attack", str(folder), "--attacks", "matching", "source"]) == 0
     text = capsys.readouterr().out
     assert "Is this record in anybody's training data? (matching)" in text and "source, source" in text
@@ -274,6 +276,7 @@ def test_only_cohorts_are_taken_from_the_records():
     assert {"round", "cohort"} <= {field.name for field in dataclasses.fields(RoundRecord)}
 
 
+@pytest.mark.slow
 def test_models_alone_are_attacked_with_and_without_shadows(finished):
     folder = finished(method="fedavg", record_view="uploads", rounds=6, local_epochs=5, width=8).folder
     attacked, scores = attack(folder, shadows=4)

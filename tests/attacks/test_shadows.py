@@ -89,6 +89,7 @@ def test_private_channels_and_sums_are_kept_and_repeat(tiny, monkeypatch):
     assert own.proxies.noise == own.secure_sum.entropy == "insecure-seeded", "no entropy of the system is spent"
 
 
+@pytest.mark.slow
 def test_a_memorising_federation_is_found_out(tiny):
     config = tiny(method="fedavg", width=8, clients=2, cohort=2, rounds=4, local_epochs=12, batch_size=8, rho_min=0.5)
     spec, pool, test = scene(config)
