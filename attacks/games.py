@@ -124,25 +124,25 @@ def challenge(run: Path) -> Challenger:
     """
     config = check(RunFolder(run).config())
     data, truth = load(config)
-    images = [truth.test.take(np.arange(len(truth.test)))]
-    labels = [truth.test_labels]
+    outside, true = truth.test.take(np.arange(len(truth.test))), truth.test_labels
     if config.data.train_size is not None:
-        used = np.sort(np.concatenate([shard.index for shard in data.shards]))
-        whole = load_source(replace(config.data, train_size=None, test_size=config.data.test_size))
-        small = load_source(config.data)
-        spare = _spare(whole.train.take(np.arange(len(whole.train))), small.train.take(used))
-        images.append(whole.train.take(spare))
-        labels.append(whole.true_labels[spare])
-    outside, true = np.concatenate(images), np.concatenate(labels)
-    known = true >= 0
-    require(int(known.sum()) >= _LEAST, f"records from outside: {int(known.sum())}, allowed: from {_LEAST}")
-    return Challenger(data, truth, outside[known], true[known])
+        whole = load_source(replace(config.data, train_size=None))
+        outside = np.concatenate([outside, whole.train.take(np.arange(len(whole.train)))])
+        true = np.concatenate([true, whole.true_labels])
+    kept = _spare(outside, np.concatenate([shard.images() for shard in data.shards]))
+    kept = kept[true[kept] >= 0]
+    require(len(kept) >= _LEAST, f"records from outside: {len(kept)}, allowed: from {_LEAST}")
+    return Challenger(data, truth, outside[kept], true[kept])
 
 
 def _spare(whole: UInt8, used: UInt8) -> NDArray[np.int64]:
-    """Positions of images that are none of the used ones, also not as copies."""
-    taken = {image.tobytes() for image in used}
-    return np.array([at for at, image in enumerate(whole) if image.tobytes() not in taken], np.int64)
+    """Positions of images that are none of the used ones, nor of each other, also not as copies."""
+    taken, kept = {image.tobytes() for image in used}, []
+    for at, image in enumerate(whole):
+        if (pixels := image.tobytes()) not in taken:
+            taken.add(pixels)
+            kept.append(at)
+    return np.array(kept, np.int64)
 
 
 class Game(Protocol):

@@ -135,6 +135,7 @@ def arena(run: Path, *, seed: int = 0, shadows: int = 0) -> Arena:
     Raises:
         InputError: no finished run, nothing recorded, or too few records from outside.
     """
+    require(0 <= seed < 2**63, f"seed: {seed}, allowed: a whole number from 0, below 2^63")
     require(
         shadows == 0 or 3 <= shadows <= _MOST_SHADOWS,
         f"shadows: {shadows}, allowed: 0, or from 3 (LiRA needs a variance) to {_MOST_SHADOWS}",

@@ -64,12 +64,9 @@ class CountReader:
 
     def _counted(self, client: int, release: Release) -> bool:
         """Whether the client's samples can be in a sum: it contributed, and its budget was not used up."""
-        before = sum(client in self.knowledge.cohorts[one.round] for one in self._asked if one.round < release.round)
+        counted = self.knowledge.counted
+        before = sum(client in clients for number, clients in counted.items() if number < release.round)
         return client in release.contributors and before < self.channel.budget.releases
-
-    @cached_property
-    def _asked(self) -> tuple[Release, ...]:
-        return self.knowledge.releases
 
     @cached_property
     def _expected(self) -> list[NDArray[np.float64]]:
@@ -89,6 +86,6 @@ class CountReader:
         """Where a client's records would be counted."""
         drawn = [place for place in self.knowledge.drawn(client) if self.knowledge.rounds[place] <= release.round]
         losses = losses_of(self.known[drawn], candidates.labels, candidates.image)
-        means = np.clip(losses, 0.0, self.channel.largest).mean(0)
+        means = np.clip(losses, 0.0, self.knowledge.largest).mean(0)
         edges = np.asarray(self.channel.edges)
         return np.clip(np.searchsorted(edges, means, side="right") - 1, 0, self.channel.bins - 1)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ from fedgr_secure.method.sieve import Mixture
 from fedgr_secure.sections import Config
 from fedgr_secure.training import Workbench
 from fedgr_secure.wire import Weights
-from privacy.channels.channel import Channel, Upload
+from privacy.channels.channel import Channel, RowChannel, Upload, UploadError
 from privacy.claims import PrivacyClaim
 
 LogProbabilities = NDArray[np.float32]
@@ -60,7 +61,8 @@ class Knowledge:
         config: the public plan.
         channel: of the loss proxies.
         sizes: samples of each client.
-        cohorts: the clients drawn, by round.
+        measured: the clients that measured their losses, by round; who vanished before did not.
+        counted: the clients that sent counts into a secure sum, by round, also where that was given up.
         models: the global weights that each round began with; under the number of rounds, the final ones.
         uploads: what each client sent in the clear, by client, with the rounds.
         releases: the secure sums of counts.
@@ -73,7 +75,8 @@ class Knowledge:
     config: Config
     channel: Channel
     sizes: tuple[int, ...]
-    cohorts: Mapping[int, tuple[int, ...]]
+    measured: Mapping[int, frozenset[int]]
+    counted: Mapping[int, frozenset[int]]
     models: Mapping[int, Weights]
     uploads: Mapping[int, tuple[tuple[int, Upload], ...]]
     releases: tuple[Release, ...]
@@ -88,21 +91,31 @@ class Knowledge:
         return tuple(sorted(self.models))
 
     def drawn(self, client: int) -> list[int]:
-        """The rounds in which a client took part, as positions in `rounds`."""
-        return [place for place, number in enumerate(self.rounds) if client in self.cohorts.get(number, ())]
+        """The rounds in which a client measured its losses, as positions in `rounds`."""
+        return [place for place, number in enumerate(self.rounds) if client in self.measured.get(number, ())]
+
+    @property
+    def largest(self) -> float:
+        """Nats; what a client clips each loss to."""
+        cap, largest = self.config.fedgr.loss_cap, self.channel.largest
+        return largest if cap is None else min(largest, cap * float(np.log(self.classes)))
 
     @cached_property
     def observed(self) -> dict[int, Observed]:
-        """The rows of each client that sent any."""
-        cap = self.config.fedgr.loss_cap
-        largest = self.channel.largest
-        if cap is not None:
-            largest = min(largest, cap * float(np.log(self.classes)))
+        """The rows of each client that sent any.
+
+        Raises:
+            InputError: clients also fold losses under their own models in, which the server does not have.
+        """
+        require(
+            not self.config.fedgr.local_observation,
+            "local_observation: on, allowed for attacks on rows: off (running means hold losses of local models)",
+        )
         found = {}
         for client, sent in self.uploads.items():
             numbers = [self.rounds[place] for place in self.drawn(client)]
             at = [numbers.index(number) for number, _ in sent]
-            found[client] = observe(self.channel, [upload for _, upload in sent], at, largest)
+            found[client] = observe(self.channel, [upload for _, upload in sent], at, self.largest)
         return found
 
     def claim(self, subject: str) -> PrivacyClaim | None:
@@ -136,17 +149,25 @@ def know(run: Path) -> Knowledge:
     require(folder.finished, f"run folder: {run} is not finished; fedgr-secure resume {run}")
     view, records = open_view(run), folder.rounds()
     federation = prepare(config, folder)
-    sent, releases = _uploads(view)
+    sizes = tuple(len(shard) for shard in federation.data.shards)
+    cohorts = {record.round: record.cohort for record in records}
     models = sent_models(view)
-    require(bool(models), f"server view: {view.folder} holds no global model; record it with --record-view uploads")
+    lost = [number for number in cohorts if number not in models]
+    require(
+        not lost, f"server view: {view.folder} holds no global model of round {lost[:1]}, allowed: one of every round"
+    )
+    reader = _Reader(view, federation.channel, sizes, cohorts)
+    sent, releases = reader.uploads()
+    stayed = {record.round: record.survivors for record in records}
     models[len(records)] = folder.weights()
     for number, weights in models.items():
         check_weights(weights, federation.bench.weights(), who=f"{run}: global model of round {number}")
     return Knowledge(
         config=config,
         channel=federation.channel,
-        sizes=tuple(len(shard) for shard in federation.data.shards),
-        cohorts={record.round: record.cohort for record in records},
+        sizes=sizes,
+        measured={number: reader.measured(number, stayed[number]) for number in cohorts},
+        counted={number: frozenset(view.senders(number, "CountsMasked")) for number in cohorts},
         models=models,
         uploads=sent,
         releases=releases,
@@ -167,27 +188,60 @@ def _mixture(view: ServerView) -> Mixture | None:
     return None
 
 
-def _uploads(view: ServerView) -> tuple[dict[int, tuple[tuple[int, Upload], ...]], tuple[Release, ...]]:
-    """What came up in the clear, and the sums."""
-    sent: dict[int, list[tuple[int, Upload]]] = defaultdict(list)
-    releases = []
-    for number in view.rounds():
-        for seen in view.messages(number, [Proxies, Counted]):
-            if isinstance(seen.message, Counted):
-                counts, who = seen.message.counts, tuple(int(client) for client in seen.message.contributors)
-                releases.append(Release(number, counts, who))
-            elif seen.client is not None:
-                _check_length(view, number, seen.client, seen.message.upload, sent[seen.client])
-                sent[seen.client].append((number, seen.message.upload))
-    return {client: tuple(rows) for client, rows in sorted(sent.items())}, tuple(releases)
+@dataclass(frozen=True)
+class _Reader:
+    """Reads a view, and refuses what no run of this plan could have left in it."""
 
+    view: ServerView
+    channel: Channel
+    sizes: tuple[int, ...]
+    cohorts: Mapping[int, tuple[int, ...]]
 
-def _check_length(view: ServerView, number: int, client: int, upload: Upload, before: list[tuple[int, Upload]]) -> None:
-    """Refuse a client's upload that is none of vectors of the same lengths as its first."""
-    shapes = {name: value.shape for name, value in upload.items()}
-    first = {name: value.shape for name, value in before[0][1].items()} if before else shapes
-    if shapes != first or any(len(shape) != 1 for shape in shapes.values()):
-        raise InputError(
-            f"server view: {view.folder}: round {number}, client {client}: upload of shapes {shapes}, allowed: one "
-            "vector of a number for each sample, as long as the client's others"
+    def measured(self, number: int, stayed: tuple[int, ...] | None) -> frozenset[int]:
+        """Who measured its losses: who sent rows, counts or a masked update; in the clear, who was averaged."""
+        kinds = ("Proxies", "CountsMasked", "SumMasked")
+        sent = set().union(*(self.view.senders(number, kind) for kind in kinds))
+        in_the_clear = not self.view.senders(number, "SumAdvert")
+        return frozenset(sent | set(self.cohorts[number] if stayed is None else stayed) if in_the_clear else sent)
+
+    def uploads(self) -> tuple[dict[int, tuple[tuple[int, Upload], ...]], tuple[Release, ...]]:
+        """What came up in the clear, and the sums.
+
+        Raises:
+            InputError: an upload or a sum that this plan does not have.
+        """
+        sent: dict[int, list[tuple[int, Upload]]] = defaultdict(list)
+        releases = []
+        for number in self.view.rounds():
+            for seen in self.view.messages(number, [Proxies, Counted]):
+                if isinstance(seen.message, Counted):
+                    releases.append(self._release(number, seen.message))
+                elif seen.client is not None and seen.up:
+                    self._check_rows(number, seen.client, seen.message.upload)
+                    sent[seen.client].append((number, seen.message.upload))
+        return {client: tuple(rows) for client, rows in sorted(sent.items())}, tuple(releases)
+
+    def _release(self, number: int, message: Counted) -> Release:
+        who = tuple(int(client) for client in message.contributors)
+        cohort, bins = set(self.cohorts.get(number, ())), getattr(self.channel, "bins", 0)
+        fits = who and len(set(who)) == len(who) and set(who) <= cohort and len(message.counts) == bins
+        require(
+            bool(fits),
+            f"server view: {self.view.folder}: round {number}: {len(message.counts)} counts of clients "
+            f"{list(who)[:5]}, allowed: {bins} of clients of the round's cohort",
+        )
+        return Release(number, message.counts, who)
+
+    def _check_rows(self, number: int, client: int, upload: Upload) -> None:
+        """One client's rows, as the server itself would take them."""
+        where = f"server view: {self.view.folder}: round {number}"
+        require(client in self.cohorts.get(number, ()), f"{where}: rows of client {client}, allowed: of its cohort")
+        require(hasattr(self.channel, "rows"), f"{where}: rows of client {client}, allowed: none with this channel")
+        try:
+            found = cast(RowChannel, self.channel).rows(client, upload)
+        except UploadError as error:
+            raise InputError(f"{where}: {error}") from None
+        require(
+            len(found.values) == self.sizes[client],
+            f"{where}: client {client}: {len(found.values)} rows, allowed: {self.sizes[client]}",
         )

@@ -40,13 +40,19 @@ class OperatingPoint:
 
     Attributes:
         wanted: the false positive rate that was asked for.
-        realised: that of the best threshold within it; lower where scores tie or part perfectly.
+        realised: that of the best threshold within it, with a Clopper-Pearson interval; lower where scores tie or part
+            perfectly.
         tpr: with a Clopper-Pearson interval.
     """
 
     wanted: float
-    realised: float
+    realised: Interval
     tpr: Interval
+
+    @property
+    def better_than_guessing(self) -> bool:
+        """Whether the two intervals are apart: more members are found than others taken for members."""
+        return self.tpr.low > self.realised.high
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,8 @@ def _point(fpr: Scores, tpr: Scores, wanted: float, members: int, others: int) -
         return None
     within = int(np.searchsorted(fpr, wanted + 1e-12, side="right"))
     at = int(tpr[:within].argmax())
-    return OperatingPoint(wanted, float(fpr[at]), clopper_pearson(round(float(tpr[at]) * members), members))
+    taken, found = round(float(fpr[at]) * others), round(float(tpr[at]) * members)
+    return OperatingPoint(wanted, clopper_pearson(taken, others), clopper_pearson(found, members))
 
 
 def _auc(scores: Scores, member: Truths, draw: np.random.Generator) -> Interval:

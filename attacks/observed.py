@@ -85,6 +85,7 @@ def observe_noisy(channel: NoisyProxies, uploads: list[Upload], at: list[int]) -
     for upload, participation in zip(uploads, at, strict=True):
         total = upload["total"]
         if before is None or (total != before).any():
+            require(seen < len(channel.noises), f"rows: more than {len(channel.noises)} different uploads of a client")
             values = total - before if sums and before is not None else total
             fresh.append((participation, channel.grid.values(values), channel.noises[seen]))
             seen += 1

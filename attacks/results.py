@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -119,6 +121,15 @@ def read_results(run: Path) -> Attacked | None:
         return None
     attacked: Attacked = read_json(path, Attacked)
     require(attacked.schema == SCHEMA, f"{path}: schema {attacked.schema}, allowed: {SCHEMA}")
+    rates = len(FALSE_POSITIVE_RATES)
+    for one in attacked.outcomes:
+        points = len(one.metrics.points) if one.metrics is not None else rates
+        caps = len(one.caps.tpr) if one.caps is not None else rates
+        counts = one.metrics is None or min(one.metrics.members, one.metrics.others) > 0
+        require(
+            points == caps == rates and counts,
+            f"{path}: {one.attack}, {one.game}: {points} rates, allowed: {rates}, of members and others",
+        )
     return attacked
 
 
@@ -132,6 +143,13 @@ def read_scores(run: Path) -> dict[str, Scored]:
     try:
         with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as arrays:
             names = [name.removesuffix(".scores") for name in arrays.files if name.endswith(".scores")]
-            return {name: Scored(arrays[f"{name}.scores"], arrays[f"{name}.truth"]) for name in names}
-    except (ValueError, KeyError, OSError) as error:
+            found = {name: Scored(arrays[f"{name}.scores"], arrays[f"{name}.truth"]) for name in names}
+    except (ValueError, KeyError, OSError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
+    for name, one in found.items():
+        fits = one.scores.ndim == 1 and one.scores.dtype == np.float64 and one.scores.shape == one.truth.shape
+        fits = fits and one.truth.dtype == np.bool_ and not np.isnan(one.scores).any()
+        require(
+            fits, f"{path}: {name}: {one.scores.dtype}{list(one.scores.shape)}, allowed: float64 scores with truths"
+        )
+    return found

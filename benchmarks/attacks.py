@@ -153,7 +153,7 @@ def _words(metrics: Metrics | None) -> list[str]:
         return ["-"] * 5
     points = metrics.points[1:]
     shown = [UNDEFINED if point is None else str(point.tpr) for point in points]
-    realised = "-" if points[-1] is None else f"{points[-1].realised:.2%}"
+    realised = "-" if points[-1] is None else f"{points[-1].realised.value:.2%}"
     return [f"{metrics.members:,}, {metrics.others:,}", str(metrics.auc), *shown, realised]
 
 

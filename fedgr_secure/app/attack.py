@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from attacks.harness import attack as play
 from attacks.metrics import FALSE_POSITIVE_RATES, Interval
-from attacks.results import Outcome, write_results
+from attacks.results import FILE, SCORES, Attacked, Outcome, Scored, read_results, read_scores, write_results
 from fedgr_secure.app import attack_report
 from fedgr_secure.app.output import Output
 from fedgr_secure.app.report import write_report
@@ -49,7 +49,7 @@ class Gate:
         """
         name, equals, bound = text.partition("=")
         game, colon, measure = name.rpartition(":")
-        form = "allowed: [GAME:]MEASURE=BOUND, such as auc=0.6 or row:tpr0.1=0.05"
+        form = "allowed: [GAME:]MEASURE=BOUND, such as auc=0.6 or row:tpr1=0.05"
         require(bool(equals), f"fail_above: {text}, {form}")
         require(
             measure in _MEASURES,
@@ -79,7 +79,7 @@ class Gate:
         return point.tpr if point is not None else None
 
     def broken(self, outcome: Outcome) -> bool:
-        """Whether the outcome lies above it with its whole interval: chance alone does not break a gate."""
+        """Whether the outcome lies above it with its whole interval."""
         value = self.value(outcome)
         return value is not None and value.low > self.most
 
@@ -97,10 +97,7 @@ def attack(
     """
     gates = [Gate.read(text) for text in fail_above]
     attacked, scores = play(run, attacks, seed=seed, shadows=shadows)
-    for gate in gates:
-        found = any(gate.applies(outcome) for outcome in attacked.outcomes)
-        require(found, f"fail_above: {gate.game or 'any game'}: {gate.measure}: undefined or not measured in this run")
-    write_results(run, attacked, scores)
+    write_results(run, *_with_earlier(run, attacked, scores))
     page = write_report(run)
     broken = [
         f"{gate.measure} of {one.attack}, {one.game}: {gate.value(one)}, allowed: {gate.most:g}"
@@ -112,12 +109,34 @@ def attack(
     console.print(_table(attacked.outcomes))
     for outcome in attacked.outcomes:
         console.say(attack_report.words(outcome))
+    if not attacks and not any(outcome.subject == "loss proxies" for outcome in attacked.outcomes):
+        console.say("No loss proxies were seen: the method sends none, or none was due in these rounds.")
     console.say(f"report: {page}")
+    for gate in gates:
+        found = any(gate.applies(outcome) for outcome in attacked.outcomes)
+        require(found, f"fail_above: {gate.game or 'any game'}: {gate.measure}: undefined or not measured in this run")
     if as_json:
         Output().say(json.dumps(dataclasses.asdict(attacked) | {"broken": broken}))
     for line in broken:
         Output(stderr=True).say(f"above the gate: {line}", style="red")
     return 1 if broken else 0
+
+
+def _with_earlier(run: Path, attacked: Attacked, scores: Mapping[str, Scored]) -> tuple[Attacked, Mapping[str, Scored]]:
+    """With what other attacks of the same seed came to before, so that the report keeps them."""
+    before = read_results(run)
+    if before is None or before.seed != attacked.seed:
+        return attacked, scores
+    anew = {outcome.attack for outcome in attacked.outcomes}
+    kept = [outcome for outcome in before.outcomes if outcome.attack not in anew]
+    earlier, names = read_scores(run), [f"{outcome.attack}.{outcome.game}" for outcome in kept]
+    require(
+        all(name in earlier for name in names), f"{run / SCORES}: lacks scores that {FILE} names; remove both files"
+    )
+    return (
+        dataclasses.replace(attacked, outcomes=(*kept, *attacked.outcomes)),
+        {name: earlier[name] for name in names} | dict(scores),
+    )
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:

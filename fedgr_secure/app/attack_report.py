@@ -6,10 +6,11 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from attacks.metrics import FALSE_POSITIVE_RATES, Interval, Metrics, OperatingPoint, roc
-from attacks.results import Attacked, Outcome, read_scores
+from attacks.results import FILE, SCORES, Attacked, Outcome, read_scores
 from fedgr_secure.app.html import table
 from fedgr_secure.app.runfolder import RunData
 from fedgr_secure.app.tables import ABSENT, number, percent
+from fedgr_secure.errors import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +34,9 @@ def attack_section(run: RunData) -> str:
         '<p class="note">TPR: share of members found; FPR: share of others taken for members, as realised where scores '
         "tie. Intervals are 95 %: bootstrap (AUC), Clopper-Pearson (TPR, shares), Fisher (correlation). "
         f'"{UNDEFINED}": too few records from outside for such a rate. The attacker has the recorded view, the public '
-        "plan, its own models, and what the question needs; and records from outside as references.</p>"
+        "plan, its own models, and what the question needs; and records from outside as references. Intervals take "
+        "candidates as independent. A claim covers what it names: an attack on loss proxies also shows what the models "
+        "themselves tell of members (threshold, series), which only a claim on the weights covers.</p>"
     )
     return (
         "<section>\n<h2>Attacks: what the server finds out</h2>\n"
@@ -82,20 +85,28 @@ def _asked(outcome: Outcome) -> str:
 
 def _of_metrics(found: Metrics) -> str:
     point = next((point for point in reversed(found.points) if point is not None), None)
-    if found.auc.low <= 0.5:
-        return f"No better than guessing (area under the ROC {found.auc})."
+    area = f"area under the ROC {found.auc}"
+    sure = next((one for one in reversed(found.points) if one is not None and one.better_than_guessing), None)
+    if sure is None and found.auc.low <= 0.5 <= found.auc.high:
+        return f"Not told from guessing ({area})."
+    if sure is None and found.auc.high < 0.5:
+        return f"Worse than guessing ({area}): what tells them apart points the other way."
+    point = sure or point
     if point is None:
-        return f"Area under the ROC {found.auc}."
+        return f"A{area[1:]}."
     return (
-        f"Area under the ROC {found.auc}; {percent(point.tpr.value)} are found while {percent(point.realised, 2)} of "
-        "the others are taken for one."
+        f"A{area[1:]}; {percent(point.tpr.value)} are found while {percent(point.realised.value, 2)} of the others are "
+        "taken for one."
     )
 
 
 def _promise(outcome: Outcome) -> str:
     if outcome.caps is None:
         return ""
-    return f" The claim of epsilon {outcome.caps.epsilon:g} allows an area of {number(outcome.caps.auc)}."
+    return (
+        f" The claim of epsilon {outcome.caps.epsilon:g} on the {outcome.subject} allows them an area of "
+        f"{number(outcome.caps.auc)}, beside what the models tell."
+    )
 
 
 def _points(found: Metrics | None) -> list[str]:
@@ -105,8 +116,8 @@ def _points(found: Metrics | None) -> list[str]:
 def _point(point: OperatingPoint | None) -> str:
     if point is None:
         return UNDEFINED
-    short = point.realised < point.wanted * 0.9
-    return _interval(point.tpr) + (f" at {percent(point.realised, 2)}" if short else "")
+    short = point.realised.value < point.wanted * 0.9
+    return _interval(point.tpr) + (f" at {percent(point.realised.value, 2)}" if short else "")
 
 
 def _interval(value: Interval | None) -> str:
@@ -142,7 +153,9 @@ def draw_roc(run: RunData, axes: Axes) -> None:
         axes.fill_between(line, top, least, color="#DDDDDD", alpha=0.6, linewidth=0, label=label)
     axes.plot(line, line, color="#595959", linestyle="--", linewidth=1.1, label="guessing")
     for place, one in enumerate(played):
-        scored = scores[f"{one.attack}.{one.game}"]
+        name = f"{one.attack}.{one.game}"
+        require(name in scores, f"{run.folder / SCORES}: holds no scores of {name}, which {FILE} names")
+        scored = scores[name]
         fpr, tpr = roc(scored.scores, scored.truth)
         told = fpr >= 0.999 / (~scored.truth).sum()  # below one of the others a curve is chance alone
         fpr, tpr = fpr[told], tpr[told]

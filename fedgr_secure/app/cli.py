@@ -88,7 +88,7 @@ class Attack:
     attacks: tuple[str, ...] = ()
     """only these (default: all that the run gives something to read)"""
     fail_above: tuple[str, ...] = ()
-    """gates for scripts, such as auc=0.6 or row:tpr0.1=0.05: exit code 1 if the whole interval lies above one"""
+    """gates for scripts, such as auc=0.6 or row:tpr1=0.05: exit code 1 if the whole interval lies above one"""
     shadows: int = 0
     """shadow federations to train for lira and rmia, each about as long as the run (0: these attacks are left out)"""
     seed: int = 0

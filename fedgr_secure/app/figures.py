@@ -315,7 +315,7 @@ FIGURES = (
         attacks_figure,
         "ROC curves of the attacks on logarithmic axes, over the region that the privacy claim allows.",
         "How many members an attack finds (upwards) at how many false alarms (to the right); on the dashed line it "
-        "guesses, and above the shaded region no attack can be if the claim is true.",
+        "guesses. A shaded region, if there is one, is what the claim allows to attacks on what it names.",
     ),
 )
 

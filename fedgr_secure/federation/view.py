@@ -131,6 +131,12 @@ class ServerView:
         ]
         return sorted(found, key=lambda seen: (type(seen.message).__name__, seen.up, seen.client or 0))
 
+    def senders(self, round: int, kind: str) -> set[int]:
+        """Whose messages of a type the server received in a round, by the names of the files."""
+        folder = dict(_rounds(self.folder)).get(round)
+        sent = _messages(folder) if folder is not None else ()
+        return {client for _, found, up, client in sent if found == kind and up and client is not None}
+
     def _read(self, path: Path, kind: str, round: int) -> Any:
         try:
             message: Any = from_bytes(read_bytes(path), self.kinds)

@@ -22,19 +22,19 @@ def test_a_perfect_and_a_blind_attack():
     perfect = evaluate(*both(np.arange(50) + 10, np.zeros(2000)))
     assert perfect.auc.value == 1.0 and perfect.advantage == 1.0 and perfect.balanced_accuracy == 1.0
     assert [point.tpr.value for point in perfect.points] == [1.0, 1.0, 1.0]
-    assert all(point.realised == 0.0 for point in perfect.points), "nobody else scores as high"
+    assert all(point.realised.value == 0.0 for point in perfect.points), "nobody else scores as high"
     assert perfect.points[0].tpr.low == pytest.approx(0.025 ** (1 / 50))
     blind = evaluate(*both(np.ones(50), np.ones(2000)))
     assert blind.auc.value == 0.5 and blind.advantage == 0.0
-    assert all(point.tpr.value == 0.0 and point.realised == 0.0 for point in blind.points), "ties cannot be split"
+    assert all(point.tpr.value == 0.0 and point.realised.value == 0.0 for point in blind.points), "ties cannot be split"
 
 
 def test_ties_lower_the_realised_rate_and_are_not_split():
     # ten of 100 others tie at the top with 30 of 40 members: at 1 % no threshold is below, at 10 % the first
     scores, member = both([9] * 30 + [0] * 10, [9] * 10 + [0] * 90)
     found = evaluate(scores, member)
-    assert (found.points[0].realised, found.points[0].tpr.value) == (0.1, 0.75)
-    assert (found.points[1].realised, found.points[1].tpr.value) == (0.0, 0.0)
+    assert (found.points[0].realised.value, found.points[0].tpr.value) == (0.1, 0.75)
+    assert (found.points[1].realised.value, found.points[1].tpr.value) == (0.0, 0.0)
     assert found.points[2] is None, "100 others say nothing about one in a thousand"
 
 

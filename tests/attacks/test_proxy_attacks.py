@@ -7,20 +7,24 @@ import shutil
 import numpy as np
 import pytest
 
-from attacks.games import AnyClient, RowLinkage, TargetClient
+from attacks.games import AnyClient, RowLinkage, TargetClient, _spare
 from attacks.harness import ATTACKS, arena, attack, chosen
 from attacks.knowledge import know
 from attacks.matching import Matcher
 from attacks.metrics import evaluate
 from attacks.observed import Observed
 from attacks.rates import classes_of_rows, rates_of_counts, rates_of_rows
-from attacks.results import Caps, read_results, read_scores, write_results
+from attacks.results import Caps, Outcome, read_results, read_scores, write_results
 from fedgr_secure.app import attack_report, cli
 from fedgr_secure.app.attack import Gate
 from fedgr_secure.app.figures import attacks_figure
 from fedgr_secure.app.runfolder import read_run
 from fedgr_secure.errors import InputError
+from fedgr_secure.federation.loop import run
+from fedgr_secure.method.client import FedGRClient
+from fedgr_secure.method.messages import Counted, Proxies
 from fedgr_secure.records import RoundRecord
+from fedgr_secure.wire import to_bytes
 
 CLEAR = {"record_view": "uploads", "rounds": 12, "warmup": 6, "train_size": 240, "width": 8, "local_epochs": 5}
 ROWS = CLEAR | {"channel": "noisy", "noising": "per_loss", "mechanism": "gaussian", "releases": 4}
@@ -43,7 +47,9 @@ def test_in_the_clear_the_server_knows_everything(clear):
     for game in ("any", "target", "row"):
         metrics = outcomes[game].metrics
         assert metrics.auc.value > 0.9999
-        assert all(point.tpr.value > 0.99 and point.realised == 0 for point in metrics.points if point is not None)
+        assert all(
+            point.tpr.value > 0.99 and point.realised.value == 0 for point in metrics.points if point is not None
+        )
     assert outcomes["source"].share.value > 0.99 > 0.5 > outcomes["source"].chance
     assert outcomes["label"].share.value > 0.99 > 0.9 > outcomes["label"].chance
 
@@ -85,7 +91,7 @@ def test_the_server_s_sums_are_those_of_the_records(counted):
     knowledge = counted.knowledge
     assert not knowledge.uploads and len(knowledge.releases) >= 3
     for release in knowledge.releases:
-        assert release.counts.shape == (24,) and set(release.contributors) <= set(knowledge.cohorts[release.round])
+        assert release.counts.shape == (24,) and set(release.contributors) <= knowledge.measured[release.round]
     with pytest.raises(InputError, match=r"shows nothing that source can read"):
         attack(counted_folder(counted), ["source"])
 
@@ -289,3 +295,145 @@ def test_models_alone_are_attacked_with_and_without_shadows(finished):
         attack(folder, shadows=2)
     with pytest.raises(InputError, match=r"shows nothing that lira can read"):
         attack(folder, ["lira"])
+
+
+# what clients really measured, and views that no run leaves
+
+
+class Told:
+    """Notes what every client measures, as it does it."""
+
+    def __init__(self, monkeypatch):
+        self.means, real = {}, FedGRClient._observe
+
+        def observe(half, weights):
+            real(half, weights)
+            of = half._context.shard.client
+            self.means.setdefault(of, []).append(half.state.mean_losses.copy())
+
+        monkeypatch.setattr(FedGRClient, "_observe", observe)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"channel": "noisy", "epsilon": 1e3, "dropout": 0.3},
+        {"channel": "noisy", "epsilon": 1e3, "dropout": 0.3, "secagg": True, "cohort": 3, "colluders": 0},
+        {"channel": "plain", "dropout": 0.3, "loss_cap": 0.9},
+        {"channel": "histogram", "secagg": True, "dropout": 0.2, "cohort": 4, "epsilon": 1e3, "loss_cap": 0.9},
+    ],
+)
+def test_expected_rows_are_what_clients_measured_also_where_some_vanish(tiny, tmp_path, monkeypatch, changes):
+    told = Told(monkeypatch)
+    run(tiny(**{**CLEAR, "noise": "insecure-seeded", "local_epochs": 1, **changes}, out=tmp_path / "run"))
+    ground = arena(tmp_path / "run")
+    knowledge, members = ground.knowledge, ground.challenger.members
+    for client, means in told.means.items():
+        drawn = knowledge.drawn(client)
+        assert len(drawn) == len(means)
+        losses = np.minimum(ground.losses(members)[drawn][:, members.client == client], knowledge.largest)
+        np.testing.assert_allclose(losses.mean(0), means[-1], atol=1e-5)
+        if client in knowledge.observed:
+            observed = knowledge.observed[client]
+            np.testing.assert_allclose(observed.expected(losses)[-1], means[observed.at[-1]], atol=1e-5)
+    assert told.means, "somebody measured"
+
+
+def test_a_client_is_in_as_many_sums_as_it_was_charged_for(tiny, tmp_path):
+    """Also where a sum was given up: its counts were sent, and are charged."""
+    settings = {**COUNTS, "dropout": 0.35, "cohort": 4, "releases": 3, "local_epochs": 1, "rounds": 14}
+    result = run(tiny(**settings, out=tmp_path / "run"))
+    sums = [record.release.secure_sum for record in result.rounds if record.release is not None]
+    assert any(one.aborted for one in sums) and any(not one.aborted for one in sums)
+    knowledge = know(tmp_path / "run")
+    for client in result.clients:
+        sent = sum(client.client in clients for clients in knowledge.counted.values())
+        assert min(sent, 3) == client.releases
+
+
+def test_losses_of_local_models_are_not_modelled_and_refused(finished):
+    with pytest.raises(InputError, match=r"^local_observation: on, allowed for attacks on rows: off"):
+        attack(finished(**CLEAR | {"local_observation": True, "rounds": 3, "local_epochs": 2}).folder)
+
+
+def test_copies_of_members_are_not_outside(clear):
+    members = clear.challenger.pool[: len(clear.challenger.members)]
+    twice = np.concatenate([members[:3], clear.challenger.outside[:2], clear.challenger.outside[:2]])
+    assert _spare(twice, members).tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "says"),
+    [
+        ("Proxies.up.0", Proxies(8, {"proxies": np.zeros(61, np.float32)}), "client 0: 61 rows, allowed: 60"),
+        ("Proxies.up.0", Proxies(8, {"proxies": np.full(60, -1, np.float32)}), "client 0: proxy -1"),
+        ("Proxies.up.0", Proxies(8, {"other": np.zeros(60, np.float32)}), "client 0: upload"),
+        (
+            "Proxies.up.77",
+            Proxies(8, {"proxies": np.zeros(60, np.float32)}),
+            "rows of client 77, allowed: of its cohort",
+        ),
+        ("Counted.up.all", Counted(8, np.zeros(24, np.int64), np.array([0])), "24 counts of clients"),
+    ],
+)
+def test_a_view_that_no_run_leaves_is_refused(clear, tmp_path, name, message, says):
+    folder = shutil.copytree(counted_folder(clear), tmp_path / "run")
+    cohort = clear.knowledge.measured[8]
+    name = name.replace(".0", f".{min(cohort)}") if name.endswith(".0") else name
+    (folder / "view" / "round-0000008" / name).write_bytes(to_bytes(message))
+    with pytest.raises(InputError, match=r"^server view: .*round 8") as caught:
+        know(folder)
+    assert says.replace("client 0", f"client {min(cohort)}") in str(caught.value)
+
+
+def test_a_view_without_a_round_is_refused(clear, tmp_path):
+    folder = shutil.copytree(counted_folder(clear), tmp_path / "run")
+    shutil.rmtree(folder / "view" / "round-0000005")
+    with pytest.raises(InputError, match=r"no global model of round \[5\], allowed: one of every round"):
+        know(folder)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "no archive", "other arrays"])
+def test_damaged_scores_are_refused_in_one_line(clear, tmp_path, damage, capsys):
+    folder = shutil.copytree(counted_folder(clear), tmp_path / "run")
+    write_results(folder, *attack(folder, ["source", "matching"]))
+    path = folder / "attacks.npz"
+    data = bytearray(path.read_bytes())
+    if damage == "other arrays":
+        np.savez(path, **{"matching.any.scores": np.array(["x"]), "matching.any.truth": np.zeros(3)})
+    else:
+        data[len(data) // 2] ^= 0xFF
+        shorter = {"truncated": data[:-40], "empty": b"", "flipped": data, "no archive": b"\x93NUMPY" + bytes(90)}
+        path.write_bytes(bytes(shorter[damage]))
+    assert cli._run(["report", str(folder)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and "attacks.npz" in err and err.count("\n") == 1
+
+
+def test_a_seed_that_numpy_does_not_take_is_refused(finished, capsys):
+    folder = str(finished(**CLEAR).folder)
+    for seed in ("-1", str(2**63)):
+        assert cli._run(["attack", folder, "--seed", seed]) == 2
+        assert f"seed: {seed}, allowed" in capsys.readouterr().err
+
+
+def test_attacks_one_after_the_other_stay_in_the_report(clear, tmp_path):
+    folder = shutil.copytree(counted_folder(clear), tmp_path / "run")
+    for names in (["source", "rates"], ["label"], ["source"]):
+        assert cli._run(["attack", str(folder), "--attacks", *names, "--json"]) == 0
+    assert [one.attack for one in read_results(folder).outcomes] == ["rates", "label", "source"]
+    assert set(read_scores(folder)) == {"rates.rates", "label.label", "source.source"}
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "says"),
+    [
+        (np.r_[np.full(30, 9.0), np.linspace(0, 1, 970)], np.linspace(0.02, 1.02, 3000), "3.0% are found"),
+        (np.linspace(0, 1, 500), np.linspace(2, 3, 500), "Worse than guessing"),
+        (np.linspace(0, 1, 500), np.linspace(0, 1, 500), "Not told from guessing"),
+    ],
+)
+def test_words_do_not_hide_a_few_that_are_found_behind_an_average(inside, outside, says):
+    found = evaluate(np.concatenate([inside, outside]), np.arange(len(inside) + len(outside)) < len(inside))
+    outcome = Outcome("matching", "any", "is it?", "nothing", "loss proxies", found)
+    assert says in attack_report.words(outcome)
