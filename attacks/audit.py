@@ -38,6 +38,8 @@ POWER = 0.6
 ONE_RUN = 10_000
 """canaries of the one-run bound: its price grows with canaries times delta"""
 LEAST_TRIALS = 100
+_LEAST_NOISE = 1.0
+"""scale from which discrete Gaussians have the moments of continuous ones, to 1e-6, and their sums are such ones"""
 _SCOUTS = 4
 """a play is scouted with one in so many of the trials"""
 _PAST = 0.01
@@ -145,13 +147,11 @@ def audit(
     require(trials >= LEAST_TRIALS, f"trials: {trials}, allowed: an integer from {LEAST_TRIALS}")
     require(0 < confidence < 1, f"confidence: {confidence}, allowed: above 0 and below 1")
     start, game, coins = time.perf_counter(), game_of(channel), coins or np.random.default_rng()
-    alpha = (1 - confidence) * (1 - _PAST) / (4 if isinstance(game.family, Gaussians) else 3)
+    alpha = (1 - confidence) * (1 - _PAST) / _methods(game)
     scouted = [(play, game.play(play, trials // _SCOUTS, noise, coins)) for play in game.scouted]
     play, sample, family = _scout(game, scouted, noise, coins, alpha)
     seen = game.play(play, trials, noise, coins)
-    bounds = [_two_sample(game, seen, sample, alpha), _family(game, seen, family, alpha), _one_run(game, seen, alpha)]
-    if isinstance(game.family, Gaussians):
-        bounds.append(_sum(game.family, seen, alpha))
+    bounds = [_two_sample(game, seen, sample, alpha), _one_run(game, seen, alpha), *_kind(game, seen, family, alpha)]
     return AuditResult(
         claim=claim_of(channel),
         accounted=game.channel.spent(game.channel.budget.releases) or 0.0,
@@ -229,9 +229,7 @@ def _chosen(options: Sequence[_Option], promise: Callable[[_Option, float], floa
 def _promise(game: Game, seen: Seen, alpha: float, level: float) -> float:
     """The most that is certified at an error level, but for the choice of the cuts, which is made at alpha."""
     sample, family = _cut(seen, _epsilons(game), alpha), _cut(seen, gaussian_mu, alpha)
-    bounds = [_two_sample(game, seen, sample, level), _family(game, seen, family, level)]
-    if isinstance(game.family, Gaussians):
-        bounds.append(_sum(game.family, seen, level))
+    bounds = [_two_sample(game, seen, sample, level), *_kind(game, seen, family, level)]
     return max(bound.epsilon for bound in bounds)
 
 
@@ -263,6 +261,29 @@ def _measured(seen: Seen, cut: _Cut, alpha: float) -> tuple[Rates, str]:
 def _two_sample(game: Game, seen: Seen, cut: _Cut, alpha: float) -> Bound:
     found, how = _measured(seen, cut, alpha)
     return Bound("two-sample", float(two_sample(found, _delta(game))[0]), how)
+
+
+def _adds_up(game: Game) -> bool:
+    """Whether Gaussian noise is wide enough for sums of it to be Gaussian."""
+    return isinstance(game.family, Gaussians) and game.noise >= _LEAST_NOISE
+
+
+def _holds(game: Game) -> bool:
+    """Whether the family's trade-off function is the mechanism's: narrow noise must be on one integer alone."""
+    return not isinstance(game.family, Gaussians) or _adds_up(game) or game.integers == 1
+
+
+def _methods(game: Game) -> int:
+    """How many share the error."""
+    return 2 + _holds(game) + _adds_up(game)
+
+
+def _kind(game: Game, seen: Seen, cut: _Cut, alpha: float) -> list[Bound]:
+    """The bounds for noise of the claimed kind, of those that are valid."""
+    bounds = [_family(game, seen, cut, alpha)] if _holds(game) else []
+    if isinstance(game.family, Gaussians) and _adds_up(game):
+        bounds.append(_sum(game.family, seen, alpha))
+    return bounds
 
 
 def _family(game: Game, seen: Seen, cut: _Cut, alpha: float) -> Bound:

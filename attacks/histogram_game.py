@@ -64,8 +64,13 @@ class Histograms:
 
     @property
     def noise(self) -> float:
-        """One client's, in counts."""
-        return self.channel.sigma
+        """Of a sum over the honest clients, in counts; no client's share is much below 1."""
+        return math.sqrt(self.channel.variance(self.channel.honest))
+
+    @property
+    def integers(self) -> int:
+        """The bins of every release, each a sum over the clients."""
+        return self._moves * self.channel.budget.releases * self.channel.honest
 
     def draws(self, play: Play) -> int:
         """One for each client, round and bin."""

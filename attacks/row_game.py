@@ -73,6 +73,11 @@ class Rows:
         """In steps of the grid."""
         return min(noise.scale for noise in self.channel.noises)
 
+    @property
+    def integers(self) -> int:
+        """Every row in every release."""
+        return self._units * self.channel.budget.releases
+
     def draws(self, play: Play) -> int:
         """One for each row and release; past the budget the last release comes again."""
         return self._units * min(play.rounds, self.channel.budget.releases)
@@ -111,7 +116,7 @@ class Rows:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The two losses of each row in nats; the largest as one beyond it."""
         nats = self.channel.largest / self.channel.grid.steps * (1 if play.levels else BEYOND)
-        return pair[0] * nats, pair[1] * nats
+        return np.asarray(pair[0] * nats, np.float64), np.asarray(pair[1] * nats, np.float64)
 
     def _seen(
         self,

@@ -137,6 +137,10 @@ class Game(Protocol):
     def noise(self) -> float:
         """The smallest scale of the noise on one integer."""
 
+    @property
+    def integers(self) -> int:
+        """How many noisy integers, of all releases together, a canary moves."""
+
     def draws(self, play: Play) -> int:
         """Random numbers that one canary costs a sound channel."""
 
@@ -173,8 +177,9 @@ def learn(seen: Seen, releases: int) -> Play | None:
     if not (shared - np.eye(len(shared))).any():
         return Play(_MORE, (1,) * (releases + more)) if more else None
     precision = np.linalg.pinv(shared + _RIDGE * np.eye(len(shared)), hermitian=True)
-    effects = np.divide(gaps, spreads, out=np.zeros_like(gaps), where=spreads > 0)
-    turns = _turns(precision, effects)
+    effects = np.zeros(len(gaps))
+    np.divide(gaps, spreads, out=effects, where=spreads > 0)
+    turns = _turns(np.asarray(precision, np.float64), effects)
     weights = turns * (precision @ (turns * effects)) / np.where(spreads > 0, spreads, np.inf)
     name = "losses that change places between releases, where noise comes again"
     return Play(name, tuple(int(turn) for turn in turns), weights=tuple(float(weight) for weight in weights))

@@ -44,7 +44,7 @@ def fast(channel, trials, seed=0):
 SOUND = {
     "Laplace": (lambda epsilon: rows(epsilon), 120_000, "two-sample", EPSILONS),
     "Gaussian": (lambda epsilon: rows(epsilon, "gaussian"), 120_000, "trade-off", EPSILONS),
-    "Gaussian, 10 releases": (lambda epsilon: rows(epsilon, "gaussian", 10), 60_000, "trade-off", EPSILONS),
+    "Gaussian, 10 releases": (lambda epsilon: rows(epsilon, "gaussian", 10), 60_000, "sum", EPSILONS),
     "histogram": (lambda epsilon: histogram(epsilon), 16_000, "sum", EPSILONS),
     "histogram, 10 releases": (lambda epsilon: histogram(epsilon, 10), 8_000, "sum", [1.0, 4.0]),
 }
@@ -77,6 +77,21 @@ def test_a_sound_channel_is_certified_near_its_claim(name, epsilon):
 def test_every_plan_and_neighbour_has_its_game(channel):
     found = fast(channel, 20_000)
     assert found.verdict == "PASS"
+
+
+NARROW = {
+    "one": (rows(100.0, "gaussian", grid=Grid(4.605, 4)), {"two-sample", "one-run", "trade-off"}),
+    "two": (rows(150.0, "gaussian", 2, grid=Grid(4.605, 4)), {"two-sample", "one-run"}),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_noise_below_a_step_of_the_grid_is_no_gaussian_number(name):
+    channel, methods = NARROW[name]
+    assert channel.noises[0].scale < 1
+    found = [fast(channel, 4000, seed) for seed in range(3)]
+    assert all(result.verdict != "FAIL" for result in found)
+    assert all({bound.method for bound in result.bounds} == methods for result in found)
 
 
 def test_the_noise_of_the_operating_system():
