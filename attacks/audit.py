@@ -1,9 +1,10 @@
 """The audit of a claimed epsilon: play the worst case through the shipped channel, and bound what the claim can be.
 
-A scouting part of the trials chooses what to look at: how the canary behaves, which score, which threshold. Fresh
-trials are then measured. Every method gets an equal share of the error, so that with the stated confidence *all* bounds
-are below the truth, the largest among them; two of them if the noise is of the claimed kind, which is a part of the
-claim: either way a sound channel is flagged no more often than that.
+A scouting part of the trials chooses what to look at: how the canary behaves, which score, which threshold; and tells
+whether uploads past the budget's releases still say something of the canaries. Fresh trials are then measured. Every
+method gets an equal share of the error, so that with the stated confidence *all* bounds are below the truth, the
+largest among them; two of them if the noise is of the claimed kind, which is a part of the claim: either way a sound
+channel is flagged no more often than that.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from attacks.bounds import Rates, best_threshold, gaussian_mu, gaussian_sum, one_run, rates, two_sample
 from attacks.families import Gaussians
 from attacks.histogram_game import Histograms
 from attacks.metrics import Scores
 from attacks.row_game import Rows
-from attacks.worst_case import LIKELIHOOD, Game, Play, Seen, plays
+from attacks.worst_case import LIKELIHOOD, Game, Play, Seen, learn, past
 from fedgr_secure.errors import InputError, require
 from privacy.channels.channel import Channel
 from privacy.channels.histogram import HistogramProxies
@@ -36,8 +38,12 @@ POWER = 0.6
 ONE_RUN = 10_000
 """canaries of the one-run bound: its price grows with canaries times delta"""
 LEAST_TRIALS = 100
+_LEAST_NOISE = 1.0
+"""scale from which discrete Gaussians have the moments of continuous ones, to 1e-6, and their sums are such ones"""
 _SCOUTS = 4
 """a play is scouted with one in so many of the trials"""
+_PAST = 0.01
+"""share of the error for uploads past the budget, which say nothing if it is kept"""
 _LIKELY = 0.5
 """the error at which a bound is a fair guess"""
 
@@ -70,6 +76,7 @@ class AuditResult:
         bounds: of every method; with probability `confidence` all are below the truth.
         play: how the canaries behaved over the rounds.
         trials: canaries that were measured, besides those that scouted.
+        past: whether uploads past the budget's releases tell canaries apart.
         integers: whether nothing but integers was uploaded; a claim of discrete noise rests on it.
         dtypes: of what was uploaded.
         confidence: of all bounds together.
@@ -85,6 +92,7 @@ class AuditResult:
     dtypes: tuple[str, ...]
     confidence: float
     seconds: float
+    past: bool = False
 
     @property
     def claimed(self) -> float:
@@ -98,8 +106,8 @@ class AuditResult:
 
     @property
     def verdict(self) -> Verdict:
-        """FAIL above the claim or on what is no integer; NO POWER below `POWER` of the claim."""
-        if not self.integers or self.best.epsilon > self.claimed:
+        """FAIL above the claim, on what is no integer or past the budget; NO POWER below `POWER` of the claim."""
+        if self.past or not self.integers or self.best.epsilon > self.claimed:
             return "FAIL"
         return "PASS" if self.best.epsilon >= POWER * self.claimed else "NO POWER"
 
@@ -129,7 +137,7 @@ def audit(
     Args:
         channel: noisy or histogram; what it claims is held against it.
         noise: what its clients draw from: `SystemNoise` for the shipped mechanism.
-        trials: canaries to measure; scouting takes a quarter as many for each of two or three plays.
+        trials: canaries to measure; scouting takes a quarter as many for each of two to four plays.
         coins: of the canaries; from the operating system by default.
         confidence: of all bounds together, above 0 and below 1.
 
@@ -139,13 +147,11 @@ def audit(
     require(trials >= LEAST_TRIALS, f"trials: {trials}, allowed: an integer from {LEAST_TRIALS}")
     require(0 < confidence < 1, f"confidence: {confidence}, allowed: above 0 and below 1")
     start, game, coins = time.perf_counter(), game_of(channel), coins or np.random.default_rng()
-    methods = 4 if isinstance(game.family, Gaussians) else 3
-    alpha = (1 - confidence) / methods
-    play, sample, family = _scout(game, noise, coins, trials // _SCOUTS, alpha)
+    alpha = (1 - confidence) * (1 - _PAST) / _methods(game)
+    scouted = [(play, game.play(play, trials // _SCOUTS, noise, coins)) for play in game.scouted]
+    play, sample, family = _scout(game, scouted, noise, coins, alpha)
     seen = game.play(play, trials, noise, coins)
-    bounds = [_two_sample(game, seen, sample, alpha), _family(game, seen, family, alpha), _one_run(game, seen, alpha)]
-    if isinstance(game.family, Gaussians):
-        bounds.append(_sum(game.family, seen, alpha))
+    bounds = [_two_sample(game, seen, sample, alpha), _one_run(game, seen, alpha), *_kind(game, seen, family, alpha)]
     return AuditResult(
         claim=claim_of(channel),
         accounted=game.channel.spent(game.channel.budget.releases) or 0.0,
@@ -156,6 +162,7 @@ def audit(
         dtypes=tuple(sorted(seen.dtypes)),
         confidence=confidence,
         seconds=time.perf_counter() - start,
+        past=_past(scouted[1][1], game.channel.budget.releases, (1 - confidence) * _PAST),
     )
 
 
@@ -182,49 +189,56 @@ def claim_of(channel: Channel) -> PrivacyClaim:
 def draws(channel: Channel, trials: int) -> int:
     """Random numbers that an audit of so many trials takes, if the channel is sound."""
     game = game_of(channel)
-    costs = [game.draws(play) for play in plays(game.channel.budget.releases)]
+    costs = [game.draws(play) for play in game.scouted]
     return sum(costs) * (trials // _SCOUTS) + costs[0] * trials
 
 
 def _scout(
-    game: Game, noise: NoiseSource, coins: np.random.Generator, trials: int, alpha: float
+    game: Game, scouted: Sequence[tuple[Play, Seen]], noise: NoiseSource, coins: np.random.Generator, alpha: float
 ) -> tuple[Play, _Cut, _Cut]:
-    """The play to measure on fresh trials, and the best cuts in it: for any mechanism, and for the family."""
-    scouted = [(play, game.play(play, trials, noise, coins)) for play in plays(game.channel.budget.releases)]
+    """The play to measure on fresh trials, and the best cuts in it: for any mechanism, and for the family.
+
+    What `beyond`, the second play, asks for is scouted as well, and goes before the play that suits sound channels.
+    """
+    learned = learn(scouted[1][1], game.channel.budget.releases)
+    if learned is not None:
+        scouted = [(learned, game.play(learned, scouted[1][1].truth.size, noise, coins)), *scouted]
     play, seen = _chosen(scouted, lambda entry, level: _promise(game, entry[1], alpha, level), alpha)
     return play, _cut(seen, _epsilons(game), alpha), _cut(seen, gaussian_mu, alpha)
 
 
-def _chosen(
-    options: Sequence[_Option], promise: Callable[[_Option, float], NDArray[np.float64]], alpha: float
-) -> _Option:
+def _past(seen: Seen, releases: int, alpha: float) -> bool:
+    """Whether the first round past the budget, or as many as the budget's, tell the canaries apart."""
+    apart = past(seen, releases)
+    return bool(max(apart[0], apart[releases - 1]) > stdtrit(seen.truth.size - 2, 1 - alpha / 2))
+
+
+def _chosen(options: Sequence[_Option], promise: Callable[[_Option, float], float], alpha: float) -> _Option:
     """The first option, which is best for a sound channel, unless a later one surely promises more than it seems to.
 
     Args:
         options: to choose from.
-        promise: the bounds of an option at an error level, by method.
+        promise: the bound of an option at an error level.
         alpha: the error level of being sure.
     """
     bar = promise(options[0], _LIKELY)
-    more = [0.0, *(float((promise(option, alpha) - bar).max()) for option in options[1:])]
+    more = [0.0, *(promise(option, alpha) - bar for option in options[1:])]
     return options[int(np.argmax(more))]
 
 
-def _promise(game: Game, seen: Seen, alpha: float, level: float) -> NDArray[np.float64]:
-    """What each method certifies at an error level, but for the choice of the cuts, which is made at alpha."""
+def _promise(game: Game, seen: Seen, alpha: float, level: float) -> float:
+    """The most that is certified at an error level, but for the choice of the cuts, which is made at alpha."""
     sample, family = _cut(seen, _epsilons(game), alpha), _cut(seen, gaussian_mu, alpha)
-    bounds = [_two_sample(game, seen, sample, level), _family(game, seen, family, level)]
-    if isinstance(game.family, Gaussians):
-        bounds.append(_sum(game.family, seen, level))
-    return np.array([bound.epsilon for bound in bounds])
+    bounds = [_two_sample(game, seen, sample, level), *_kind(game, seen, family, level)]
+    return max(bound.epsilon for bound in bounds)
 
 
 def _cut(seen: Seen, bound: Callable[[Rates], NDArray[np.float64]], alpha: float) -> _Cut:
     """The score and the threshold to use."""
-    cuts = [_Cut(name, best_threshold(scores, seen.truth, bound, alpha=alpha)) for name, scores in seen.scores.items()]
+    cuts = [_Cut(name, best_threshold(*seen.of(name), bound, alpha=alpha)) for name in seen.scores]
 
-    def promise(cut: _Cut, level: float) -> NDArray[np.float64]:
-        return bound(_measured(seen, cut, level)[0])
+    def promise(cut: _Cut, level: float) -> float:
+        return float(bound(_measured(seen, cut, level)[0])[0])
 
     return _chosen(cuts, promise, alpha)
 
@@ -240,13 +254,36 @@ def _delta(game: Game) -> float:
 
 def _measured(seen: Seen, cut: _Cut, alpha: float) -> tuple[Rates, str]:
     """The rates of a cut on fresh trials, and the words for them."""
-    found = rates(seen.scores[cut.score], seen.truth, np.array([cut.threshold]), alpha=alpha)
+    found = rates(*seen.of(cut.score), np.array([cut.threshold]), alpha=alpha)
     return found, f"{cut.score}: TPR at least {found.tpr[0]:.3g}, FPR at most {found.fpr[0]:.3g}"
 
 
 def _two_sample(game: Game, seen: Seen, cut: _Cut, alpha: float) -> Bound:
     found, how = _measured(seen, cut, alpha)
     return Bound("two-sample", float(two_sample(found, _delta(game))[0]), how)
+
+
+def _adds_up(game: Game) -> bool:
+    """Whether Gaussian noise is wide enough for sums of it to be Gaussian."""
+    return isinstance(game.family, Gaussians) and game.noise >= _LEAST_NOISE
+
+
+def _holds(game: Game) -> bool:
+    """Whether the family's trade-off function is the mechanism's: narrow noise must be on one integer alone."""
+    return not isinstance(game.family, Gaussians) or _adds_up(game) or game.integers == 1
+
+
+def _methods(game: Game) -> int:
+    """How many share the error."""
+    return 2 + _holds(game) + _adds_up(game)
+
+
+def _kind(game: Game, seen: Seen, cut: _Cut, alpha: float) -> list[Bound]:
+    """The bounds for noise of the claimed kind, of those that are valid."""
+    bounds = [_family(game, seen, cut, alpha)] if _holds(game) else []
+    if isinstance(game.family, Gaussians) and _adds_up(game):
+        bounds.append(_sum(game.family, seen, alpha))
+    return bounds
 
 
 def _family(game: Game, seen: Seen, cut: _Cut, alpha: float) -> Bound:

@@ -21,6 +21,8 @@ from privacy.accounting import discrete_gaussian_epsilon, gaussian_epsilon
 _SMOOTH = 200.0
 """sd in steps from which the trade-off function of a discrete Gaussian is the continuous one's, to 1 / 24 sd^2 of mu"""
 _TRIED = 60
+_COARSE = 0.5
+"""step between two values of a discrete Gaussian's privacy loss from which its epsilon does not only rise with mu"""
 _LOSSES = 2**17
 """values of the privacy loss of Laplace noise that are told apart, if that leaves 64 a release"""
 _MOST_MU = 12.0
@@ -61,11 +63,23 @@ class Gaussians:
         return largest(lambda mu: lattice_power(fpr, mu, move) < tpr, tried[at], tried[at - 1])
 
     def epsilon(self, strength: float) -> float:
-        """Of the Gaussian with this mu, discrete where the noise is."""
+        """Of the Gaussian with this mu or a larger one, whichever is least; discrete where the noise is."""
         mu = min(strength, _MOST_MU)
         if not mu or self.move is None or self.move / mu > _SMOOTH:
             return gaussian_epsilon(self.delta, mu)
-        return discrete_gaussian_epsilon(self.delta, sigma=self.move / mu, shift=self.move, coordinates=1)
+        if mu**2 / self.move <= _COARSE:
+            return self._discrete(mu, self.move)
+        # where the privacy loss takes few values, a larger mu may have a smaller epsilon
+        low, high, least = mu, 1.25 * mu, math.inf
+        for _ in range(3):
+            tried = np.linspace(low, high, _TRIED // 5)
+            epsilons = [self._discrete(float(one), self.move) for one in tried]
+            at, least = int(np.argmin(epsilons)), min(least, *epsilons)
+            low, high = float(tried[max(at - 1, 0)]), float(tried[min(at + 1, tried.size - 1)])
+        return least
+
+    def _discrete(self, mu: float, move: int) -> float:
+        return discrete_gaussian_epsilon(self.delta, sigma=move / mu, shift=move, coordinates=1)
 
 
 @dataclass(frozen=True)

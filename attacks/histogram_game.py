@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attacks.families import Family, Gaussians
 from attacks.metrics import Scores, Truths
-from attacks.worst_case import BEYOND, LIKELIHOOD, LOW_BITS, Play, Seen, lowest_bit
+from attacks.worst_case import BEYOND, LIKELIHOOD, LOW_BITS, NEXT, PREVIOUS, Play, Seen, beyond, lowest_bit, steady
 from fedgr_secure.errors import InputError
 from privacy.channels.channel import Losses, Memory
 from privacy.channels.histogram import HistogramProxies
@@ -57,6 +57,21 @@ class Histograms:
         middles[0], middles[-1] = 0.0, BEYOND * self.channel.largest
         return middles
 
+    @property
+    def scouted(self) -> tuple[Play, ...]:
+        """All bins have canaries, so that there are no other losses to try."""
+        return steady(self.channel.budget.releases), beyond(self.channel.budget.releases)
+
+    @property
+    def noise(self) -> float:
+        """Of a sum over the honest clients, in counts; no client's share is much below 1."""
+        return math.sqrt(self.channel.variance(self.channel.honest))
+
+    @property
+    def integers(self) -> int:
+        """The bins of every release, each a sum over the clients."""
+        return self._moves * self.channel.budget.releases * self.channel.honest
+
     def draws(self, play: Play) -> int:
         """One for each client, round and bin."""
         return self._moves * play.rounds * self.channel.honest
@@ -69,10 +84,23 @@ class Histograms:
         games = [list(self._rounds(part, play, noise)) for part in truth.reshape(-1, self._each)]
         dtypes = frozenset(name for rounds in games for _, name in rounds)
         sent = np.concatenate([np.stack([moved for moved, _ in rounds]) for rounds in games], axis=1)
-        centre = self._units / 2 if self._moves == 1 else 0.0
-        total = (play.signs()[:, None] * (sent - centre)).sum(axis=0)
-        scores = {LIKELIHOOD: total * self._units / self.channel.variance(self.channel.honest)}
-        return Seen(scores | {LOW_BITS: lowest_bit(sent[0])}, truth, dtypes)
+        return self._seen(sent, play, truth, dtypes)
+
+    def _seen(self, sent: NDArray[np.float64], play: Play, truth: Truths, dtypes: frozenset[str]) -> Seen:
+        """The scores of what the histograms say, (rounds, canaries)."""
+        low, signs = (0.0 if self._moves == 1 else -self._units), play.signs()[:, None]
+        held = np.where(truth == (signs > 0), self._units, low)
+        held[self.channel.budget.releases :] = 0.0
+        noise = sent - held
+        unit = self._units / self.channel.variance(self.channel.honest)
+        rounds = signs * (sent - (self._units + low) / 2)
+        scores = {
+            LIKELIHOOD: rounds.sum(axis=0) * unit,
+            NEXT: (rounds - signs * np.roll(noise, -1, axis=1)).sum(axis=0) * unit,
+            PREVIOUS: (rounds - signs * np.roll(noise, 1, axis=1)).sum(axis=0) * unit,
+            LOW_BITS: lowest_bit(sent[0]),
+        }
+        return Seen(scores | play.learned(rounds), truth, dtypes, rounds)
 
     def _rounds(self, truth: Truths, play: Play, noise: NoiseSource) -> Iterator[tuple[NDArray[np.float64], str]]:
         """By round what a histogram says for each canary, and of which type the counts were."""

@@ -100,6 +100,8 @@ def _words(found: AuditResult) -> str:
     best, claimed = found.best, _claimed(found)
     if not found.integers:
         return f"uploads hold {', '.join(found.dtypes)}, allowed: integers (rounding gives away what noise hides)"
+    if found.verdict == "FAIL" and best.epsilon <= found.claimed:
+        return "uploads past the budget's releases tell what a record is, allowed: nothing new of it"
     if found.verdict == "FAIL":
         return (
             f"epsilon is at least {best.epsilon:.3g} ({best.method}), {claimed}. Of sound channels at most "
@@ -132,6 +134,7 @@ def _say_json(found: AuditResult, plan: Plan) -> None:
         "play": found.play,
         "trials": found.trials,
         "integers": found.integers,
+        "past_the_budget": found.past,
         "confidence": found.confidence,
         "seconds": found.seconds,
     }

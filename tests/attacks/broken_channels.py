@@ -44,6 +44,96 @@ class CountsForgetTheBudget(HistogramProxies):
         return super().encode(losses, Memory.fresh(), noise)
 
 
+class RowsKeepABudgetTooLarge(NoisyProxies):
+    """A client makes `extra` releases more than its budget has, or twice as many where that is 0."""
+
+    extra = 1
+
+    def encode(self, losses, memory, noise):
+        left = (self.extra or self.budget.releases) + self.budget.releases - memory.releases
+        if left > 0:
+            noised = self.grid.indices(losses.newest) + self.noises[0].draw(losses.newest.size, noise)
+            memory = Memory(memory.releases + 1, noised + memory.total if memory.releases else noised)
+        return {"total": memory.total, "losses": np.array([memory.releases])}, memory
+
+
+class RowsKeepTwiceTheBudget(RowsKeepABudgetTooLarge):
+    """Twice as many releases."""
+
+    extra = 0
+
+
+class CountsKeepABudgetTooLarge(HistogramProxies):
+    """A client makes `extra` releases more than its budget has, or twice as many where that is 0."""
+
+    extra = 1
+
+    def encode(self, losses, memory, noise):
+        left = memory.releases < (self.extra or self.budget.releases) + self.budget.releases
+        counts = self.count(losses.mean) if left else np.zeros(self.bins, np.int64)
+        noised = counts + noise.gaussian(self.sigma, self.bins)
+        return {"counts": noised}, Memory(memory.releases + left, memory.total)
+
+
+class CountsKeepTwiceTheBudget(CountsKeepABudgetTooLarge):
+    """Twice as many releases."""
+
+    extra = 0
+
+
+class RowsReuseOldNoise(NoisyProxies):
+    """The third release has the noise of the first, the fourth of the second, and so on with this `lag`."""
+
+    lag = 2
+
+    def encode(self, losses, memory, noise):
+        drawn = self.__dict__.setdefault("drawn", {})
+        at = memory.releases
+        if at < self.budget.releases:
+            if at < self.lag:
+                drawn[at] = self.noises[0].draw(losses.newest.size, noise)
+            noised = self.grid.indices(losses.newest) + drawn[at % self.lag]
+            memory = Memory(at + 1, noised + memory.total if at else noised)
+        return {"total": memory.total, "losses": np.array([memory.releases])}, memory
+
+
+class RowsReuseNoiseOfThree(RowsReuseOldNoise):
+    """The fourth release has the noise of the first."""
+
+    lag = 3
+
+
+class RowsShareNoiseInPairs(NoisyProxies):
+    """Rows 2 i and 2 i + 1 get one number."""
+
+    def encode(self, losses, memory, noise):
+        if memory.releases:
+            return {"total": memory.total, "losses": np.array([1])}, memory
+        drawn = np.repeat(self.noises[0].draw(losses.mean.size // 2 + 1, noise), 2)[: losses.mean.size]
+        values = self.grid.indices(losses.mean) + drawn
+        return {"total": values, "losses": np.array([1])}, Memory(1, values)
+
+
+class CountsShareNoiseInPairs(HistogramProxies):
+    """Bins 2 i and 2 i + 1 get one number."""
+
+    def encode(self, losses, memory, noise):
+        left = memory.releases < self.budget.releases
+        counts = self.count(losses.mean) if left else np.zeros(self.bins, np.int64)
+        drawn = np.repeat(noise.gaussian(self.sigma, self.bins // 2), 2)
+        return {"counts": counts + drawn}, Memory(memory.releases + left, memory.total)
+
+
+class RowsBareInBetween(NoisyProxies):
+    """Only 0 and the largest loss get noise."""
+
+    def encode(self, losses, memory, noise):
+        upload, memory = super().encode(losses, memory, noise)
+        values = self.grid.indices(losses.mean)
+        bare = np.where((values > 0) & (values < self.grid.steps), values, upload["total"])
+        return {"total": bare, "losses": upload["losses"]}, Memory(memory.releases, bare)
+
+
 class Unclipped(Grid):
     """A grid that goes on above its last point."""
 
@@ -69,6 +159,8 @@ class RowsShareNoise(NoisyProxies):
     """One number is drawn for all rows."""
 
     def encode(self, losses, memory, noise):
+        if memory.releases:
+            return {"total": memory.total, "losses": np.array([1])}, memory
         values = self.grid.indices(losses.mean) + self.noises[0].draw(1, noise)
         return {"total": values, "losses": np.array([1])}, Memory(1, values)
 

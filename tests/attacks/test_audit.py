@@ -43,8 +43,8 @@ def fast(channel, trials, seed=0):
 
 SOUND = {
     "Laplace": (lambda epsilon: rows(epsilon), 120_000, "two-sample", EPSILONS),
-    "Gaussian": (lambda epsilon: rows(epsilon, "gaussian"), 60_000, "trade-off", EPSILONS),
-    "Gaussian, 10 releases": (lambda epsilon: rows(epsilon, "gaussian", 10), 60_000, "trade-off", EPSILONS),
+    "Gaussian": (lambda epsilon: rows(epsilon, "gaussian"), 120_000, "trade-off", EPSILONS),
+    "Gaussian, 10 releases": (lambda epsilon: rows(epsilon, "gaussian", 10), 60_000, "sum", EPSILONS),
     "histogram": (lambda epsilon: histogram(epsilon), 16_000, "sum", EPSILONS),
     "histogram, 10 releases": (lambda epsilon: histogram(epsilon, 10), 8_000, "sum", [1.0, 4.0]),
 }
@@ -53,7 +53,7 @@ SOUND = {
 @pytest.mark.parametrize(("name", "epsilon"), [(name, epsilon) for name in SOUND for epsilon in SOUND[name][3]])
 def test_a_sound_channel_is_certified_near_its_claim(name, epsilon):
     channel, trials, method, _ = SOUND[name]
-    found = fast(channel(epsilon), trials, seed=int(epsilon * 10) + 1)
+    found = fast(channel(epsilon), trials, seed=int(epsilon * 10) + 2)
     assert found.verdict == "PASS" and found.claimed <= epsilon * 1.000001
     assert all(bound.epsilon <= found.claimed for bound in found.bounds)
     assert found.of(method) >= 0.6 * found.claimed
@@ -79,15 +79,31 @@ def test_every_plan_and_neighbour_has_its_game(channel):
     assert found.verdict == "PASS"
 
 
+NARROW = {
+    "one": (rows(100.0, "gaussian", grid=Grid(4.605, 4)), {"two-sample", "one-run", "trade-off"}),
+    "two": (rows(150.0, "gaussian", 2, grid=Grid(4.605, 4)), {"two-sample", "one-run"}),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_noise_below_a_step_of_the_grid_is_no_gaussian_number(name):
+    channel, methods = NARROW[name]
+    assert channel.noises[0].scale < 1
+    found = [fast(channel, 4000, seed) for seed in range(2)]
+    assert all(result.verdict != "FAIL" for result in found)
+    assert all({bound.method for bound in result.bounds} == methods for result in found)
+
+
 def test_the_noise_of_the_operating_system():
     found = audit(rows(2.0), SystemNoise(), trials=20_000, confidence=0.99999)
     assert found.verdict == "PASS" and 1.2 <= found.of("two-sample") <= 2.0
 
 
-def test_null_audits_fail_no_more_often_than_they_may():
+@pytest.mark.parametrize("seeds", [10, pytest.param(67, marks=pytest.mark.slow)])
+def test_null_audits_fail_no_more_often_than_they_may(seeds):
     coarse = Grid(4.605, 64)
     channels = [rows(1.0, grid=coarse), rows(2.0, "gaussian", grid=coarse), histogram(2.0, bins=100)]
-    found = [fast(channel, 600, seed) for channel in channels for seed in range(67)]
+    found = [fast(channel, 600, seed) for channel in channels for seed in range(seeds)]
     failed = sum(result.verdict == "FAIL" for result in found)
     assert failed <= binom.ppf(0.99, len(found), 0.05), "nominal 5 % for all methods together"
     for method in ("two-sample", "trade-off", "one-run", "sum"):
@@ -107,6 +123,7 @@ FAULTS = {
         rows(1.0, kind=broken.RowsForgetTheBudget),
         rows(1.0, "gaussian", 3, "fresh_on_mean", kind=broken.RowsForgetTheBudget),
         histogram(1.0, 2, kind=broken.CountsForgetTheBudget),
+        rows(2.0, "gaussian", 4, kind=broken.RowsKeepTwiceTheBudget),
     ],
     "clip missing": [
         rows(1.0, grid=broken.Unclipped(4.605)),
@@ -117,8 +134,21 @@ FAULTS = {
         rows(1.0, "laplace", 10, kind=broken.RowsReuseNoise),
         rows(1.0, "gaussian", 4, "fresh_on_mean", kind=broken.RowsReuseNoise),
         histogram(1.0, 6, kind=broken.CountsReuseNoise),
+        histogram(1.0, 1, kind=broken.CountsReuseNoise),
+        *(rows(2.0, "gaussian", count, kind=broken.RowsReuseOldNoise) for count in (4, 6, 10)),
+        *(rows(2.0, "laplace", count, kind=broken.RowsReuseNoiseOfThree) for count in (4, 6)),
     ],
-    "noise shared by rows": [rows(1.0, kind=broken.RowsShareNoise), rows(1.0, "gaussian", kind=broken.RowsShareNoise)],
+    "noise shared by rows": [
+        rows(1.0, kind=broken.RowsShareNoise),
+        rows(1.0, "gaussian", kind=broken.RowsShareNoise),
+        rows(2.0, "gaussian", kind=broken.RowsShareNoiseInPairs),
+        histogram(2.0, kind=broken.CountsShareNoiseInPairs),
+        histogram(2.0, adjacency="add-remove", kind=broken.CountsShareNoiseInPairs),
+    ],
+    "no noise in between": [
+        rows(2.0, kind=broken.RowsBareInBetween),
+        rows(2.0, "gaussian", kind=broken.RowsBareInBetween),
+    ],
     "float32 Laplace": [rows(1.0, kind=broken.FloatLaplace)],
     "scale halved": [
         rows(1.0, kind=broken.RowsHalveTheScale),
@@ -141,6 +171,21 @@ def test_a_broken_channel_fails(fault, channel):
     assert found.verdict == "FAIL" and found.best.epsilon > found.claim.epsilon
 
 
+@pytest.mark.parametrize("releases", [1, 2, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [broken.CountsKeepABudgetTooLarge, broken.CountsKeepTwiceTheBudget])
+def test_a_budget_too_large_fails(kind, releases):
+    found = fast(histogram(2.0, releases, kind=kind, bins=256), 20_000)
+    assert found.verdict == "FAIL" and found.past and "more rounds" in found.play
+    assert found.best.epsilon > 2.0 or releases == 6
+
+
+@pytest.mark.parametrize("kind", [broken.RowsKeepABudgetTooLarge, broken.RowsKeepTwiceTheBudget])
+@pytest.mark.parametrize("releases", [1, 2, 6])
+def test_a_budget_of_rows_too_large_fails(kind, releases):
+    found = fast(rows(2.0, "gaussian", releases, "per_loss", kind), 20_000)
+    assert found.verdict == "FAIL" and found.past
+
+
 def test_what_gives_a_broken_channel_away():
     lowest = fast(rows(1.0, kind=broken.FloatLaplace), 60_000)
     assert not lowest.integers and lowest.dtypes == ("float32", "int64")
@@ -154,12 +199,13 @@ def test_what_gives_a_broken_channel_away():
 def test_the_verdict():
     claim = rows(2.0).claims()[0]
 
-    def verdict(epsilon, integers=True, accounted=2.0):
+    def verdict(epsilon, integers=True, accounted=2.0, past=False):
         bounds = (Bound("two-sample", epsilon, ""), Bound("one-run", 0.1, ""))
-        return AuditResult(claim, accounted, bounds, "", 1, integers, ("int64",), 0.95, 0.0).verdict
+        return AuditResult(claim, accounted, bounds, "", 1, integers, ("int64",), 0.95, 0.0, past).verdict
 
     assert [verdict(epsilon) for epsilon in (1.19, 1.2, 2.0, 2.01)] == ["NO POWER", "PASS", "PASS", "FAIL"]
     assert verdict(1.5, integers=False) == "FAIL", "a claim of discrete noise on numbers that are none"
+    assert verdict(1.5, past=True) == "FAIL", "whatever epsilon says"
     assert verdict(1.2, accounted=1.0) == "FAIL", "what the ledger charges must hold as well"
 
 
@@ -175,8 +221,8 @@ def test_what_cannot_be_audited():
 
 
 def test_the_cost_in_random_numbers():
-    assert draws(rows(1.0), 400) == (1 + 1) * 100 + 1 * 400
-    assert draws(histogram(1.0, 2, honest=3), 400) == 6 * (2 + 2 + 6) * 100 + 6 * 2 * 400
+    assert draws(rows(1.0), 400) == (1 + 1 + 1) * 100 + 1 * 400
+    assert draws(histogram(1.0, 2, honest=3), 400) == 6 * (2 + 6) * 100 + 6 * 2 * 400
 
 
 def test_the_command(capsys):
@@ -209,6 +255,12 @@ def test_a_refuted_claim_is_exit_code_1(capsys, monkeypatch):
     monkeypatch.setattr(auditor, "noisy_of", lambda plan: rows(1.0, kind=broken.FloatLaplace))
     assert cli._run(["audit", "--channel", "noisy", "--trials", "2000"]) == 1
     assert "FAIL: uploads hold float32, int64, allowed: integers" in capsys.readouterr().out
+
+
+def test_a_budget_that_is_not_kept_is_exit_code_1(capsys, monkeypatch):
+    monkeypatch.setattr(auditor, "audit", lambda *_, **__: dataclasses.replace(fast(rows(1.0), 1000), past=True))
+    assert cli._run(["audit", "--channel", "noisy", "--trials", "1000"]) == 1
+    assert "FAIL: uploads past the budget's releases tell" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

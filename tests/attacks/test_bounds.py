@@ -174,6 +174,12 @@ def test_the_strength_of_a_gaussian_is_found_again(move, mu, fpr):
     assert Gaussians(1e-5, None).epsilon(mu_of(1.0, 1e-5)) == pytest.approx(1.0)
 
 
+def test_a_larger_mu_with_a_smaller_epsilon_is_not_excluded():
+    exact = discrete_gaussian_epsilon(1e-5, sigma=8 / 6.06, shift=8, coordinates=1)
+    assert discrete_gaussian_epsilon(1e-5, sigma=8 / 5.98, shift=8, coordinates=1) > exact + 1
+    assert Gaussians(1e-5, 8).epsilon(5.98) <= exact + 0.1
+
+
 def test_the_strength_of_laplace_noise_is_found_again():
     for releases, move, epsilon in [(1, 1024, 1.0), (10, 64, 0.5), (3, 8, 9.0)]:
         family = Laplaces(releases, move)
