@@ -85,7 +85,7 @@ def test_a_penalty_on_the_weights_is_added_to_the_private_gradient():
     clip=st.sampled_from([0.01, 0.3, 2.0]),
     label=st.integers(0, 2),
 )
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_replacing_a_record_moves_a_step_by_twice_the_clip_at_most(seed, row, clip, label):
     run = tiny.config(batch=COUNT, lr=0.5)
     moved = []
@@ -114,7 +114,7 @@ def revised(run, labels, images, losses, *, noise_of_sieve):
 
 
 @given(seed=st.integers(0, 2**20), loss=st.floats(0.0, 4.0), label=st.integers(0, 2))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_replacing_a_record_of_a_fedgr_client_moves_no_other_record_s_target(seed, loss, label):
     """beta is set so that r_k switches all targets when one record's verdict changes: private training must not."""
     losses = np.where(np.arange(COUNT) == 0, 3.0, 0.05)
@@ -272,7 +272,7 @@ def test_a_training_repeats_with_its_seed_and_leaves_nothing_on_the_model():
     assert tiny.same(results[0], results[1]) and not tiny.same(results[0], results[2])
 
 
-@pytest.mark.parametrize(("model", "side"), [("cnn", 8), ("resnet18", 8)])
+@pytest.mark.parametrize(("model", "side"), [("cnn", 8), pytest.param("resnet18", 8, marks=pytest.mark.slow)])
 def test_the_models_have_gradients_for_each_record(model, side):
     """Opacus's sampler for convolutions is wrong for the layout in which the small CNN keeps its activations."""
     spec = dataclasses.replace(tiny.SPEC, height=side, width=side)

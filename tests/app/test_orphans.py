@@ -20,6 +20,7 @@ def alive(pid):
     return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads Linux's process table")
 def test_workers_end_with_a_killed_sweep(tmp_path, tiny_flags):
     flags = [*tiny_flags(rounds=100000), "--out", str(tmp_path / "out"), "--seeds", "1", "--methods", "fedavg", "fedgr"]

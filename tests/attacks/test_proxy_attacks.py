@@ -16,7 +16,7 @@ from attacks.observed import Observed
 from attacks.rates import classes_of_rows, rates_of_counts, rates_of_rows
 from attacks.results import Caps, Outcome, read_results, read_scores, write_results
 from fedgr_secure.app import attack_report, cli
-from fedgr_secure.app.attack import Gate
+from fedgr_secure.app.attack import Gate, _with_earlier
 from fedgr_secure.app.figures import attacks_figure
 from fedgr_secure.app.runfolder import read_run
 from fedgr_secure.errors import InputError
@@ -393,10 +393,16 @@ def test_a_view_without_a_round_is_refused(clear, tmp_path):
         know(folder)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "no archive", "other arrays"])
-def test_damaged_scores_are_refused_in_one_line(clear, tmp_path, damage, capsys):
-    folder = shutil.copytree(counted_folder(clear), tmp_path / "run")
+@pytest.fixture(scope="module")
+def attacked_folder(clear, tmp_path_factory):
+    folder = shutil.copytree(counted_folder(clear), tmp_path_factory.mktemp("attacked") / "run")
     write_results(folder, *attack(folder, ["source", "matching"]))
+    return folder
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "no archive", "other arrays"])
+def test_damaged_scores_are_refused_in_one_line(attacked_folder, tmp_path, damage):
+    folder = shutil.copytree(attacked_folder, tmp_path / "run")
     path = folder / "attacks.npz"
     data = bytearray(path.read_bytes())
     if damage == "other arrays":
@@ -405,9 +411,10 @@ def test_damaged_scores_are_refused_in_one_line(clear, tmp_path, damage, capsys)
         data[len(data) // 2] ^= 0xFF
         shorter = {"truncated": data[:-40], "empty": b"", "flipped": data, "no archive": b"\x93NUMPY" + bytes(90)}
         path.write_bytes(bytes(shorter[damage]))
-    assert cli._run(["report", str(folder)]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: ") and "attacks.npz" in err and err.count("\n") == 1
+    with pytest.raises(InputError, match=r"attacks\.npz") as caught:
+        read_scores(folder)
+        attack_report.draw_roc(read_run(folder), None)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_seed_that_numpy_does_not_take_is_refused(finished, capsys):
@@ -420,7 +427,7 @@ def test_a_seed_that_numpy_does_not_take_is_refused(finished, capsys):
 def test_attacks_one_after_the_other_stay_in_the_report(clear, tmp_path):
     folder = shutil.copytree(counted_folder(clear), tmp_path / "run")
     for names in (["source", "rates"], ["label"], ["source"]):
-        assert cli._run(["attack", str(folder), "--attacks", *names, "--json"]) == 0
+        write_results(folder, *_with_earlier(folder, *attack(folder, names)))
     assert [one.attack for one in read_results(folder).outcomes] == ["rates", "label", "source"]
     assert set(read_scores(folder)) == {"rates.rates", "label.label", "source.source"}
 

@@ -61,9 +61,9 @@ def kill_in_mid_run(processes, arguments, folder, *, after):
 @pytest.mark.parametrize(
     ("extra", "earliest", "latest", "checkpoints"),
     [
-        ("--store memory --checkpoint-every 3", 4, 8, True),
+        pytest.param("--store memory --checkpoint-every 3", 4, 8, True, marks=pytest.mark.slow),
         ("--store disk --checkpoint-every 3 --record-view all", 4, 8, True),
-        ("--store disk --checkpoint-every 18", 1, 8, False),
+        pytest.param("--store disk --checkpoint-every 18", 1, 8, False, marks=pytest.mark.slow),
     ],
     ids=["memory", "disk", "disk, before the first checkpoint"],
 )

@@ -59,7 +59,10 @@ def crowded(places, half, corrupt):
     return max(sum(corrupt >> (start + step) % places & 1 for step in range(half)) for start in range(places))
 
 
-@pytest.mark.parametrize(("places", "neighbours"), [(11, 6), (12, 4), (12, 6), (12, 8)])
+@pytest.mark.parametrize(
+    ("places", "neighbours"),
+    [(11, 6), (12, 4), pytest.param(12, 6, marks=pytest.mark.slow), pytest.param(12, 8, marks=pytest.mark.slow)],
+)
 def test_no_ring_can_be_cut_where_no_half_neighbourhood_is_crowded_with_corrupt_clients(places, neighbours):
     half, cut = neighbours // 2, 0
     for corrupt in range(0, 1 << places, 2):  # place 0 is honest: a ring can be turned
