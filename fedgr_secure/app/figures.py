@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fedgr_secure.app.attack_report import draw_roc
@@ -52,7 +53,7 @@ def run_title(run: RunData) -> str:
 def last_and_best(rounds: Sequence[RoundRecord]) -> tuple[float, RoundRecord]:
     """Mean test accuracy of the last ten rounds (or of all, if fewer), and the best round (the first of equals)."""
     last = rounds[-10:]
-    return sum(record.accuracy for record in last) / len(last), max(rounds, key=lambda record: record.accuracy)
+    return fmean(record.accuracy for record in last), max(rounds, key=lambda record: record.accuracy)
 
 
 def accuracy_figure(run: RunData) -> Figure | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -209,7 +210,7 @@ def summarise(federation: Federation, records: list[RoundRecord], timings: list[
         data=data_name(config),
         seed=config.seed,
         rounds=len(records),
-        accuracy_last10=float(np.mean([record.accuracy for record in records[-10:]])),
+        accuracy_last10=fmean(record.accuracy for record in records[-10:]),
         accuracy_best=max(record.accuracy for record in records),
         noise_rate_pearson=last.noise_rate_pearson,
         mislabel_accuracy=last.mislabel_accuracy,
