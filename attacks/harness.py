@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from attacks.games import (
 )
 from attacks.histogram import CountReader
 from attacks.knowledge import Knowledge, LogProbabilities, know, losses_of
-from attacks.lira import label_column, lira_online, logit_confidence
+from attacks.lira import label_column, lira_offline, lira_online, logit_confidence
 from attacks.loss_series import loss_trend
 from attacks.loss_threshold import loss_threshold
 from attacks.matching import Matcher
@@ -34,7 +34,7 @@ from attacks.metrics import correlation, evaluate, share
 from attacks.observed import Observed
 from attacks.rates import classes_of_rows, level_of_rows, rates_of_counts, rates_of_rows
 from attacks.results import SCHEMA, Attacked, Caps, Outcome, Scored
-from attacks.rmia import Population, rmia_online
+from attacks.rmia import Population, rmia_offline, rmia_online
 from attacks.shadows import Labelled, Shadows, train_shadows
 from fedgr_secure.errors import nearest, require
 from privacy.channels.histogram import HistogramProxies
@@ -161,17 +161,18 @@ class Attack:
 
 
 _REFERENCES = "records of the same distribution"
+_SHADOWS = "the candidates to train shadow federations on, and records of the same distribution"
 _PROXIES, _WEIGHTS = "loss proxies", "model weights"
 
 
-def _membership(name: str, subject: str, arena: Arena, played: Rounds) -> Played:
+def _membership(name: str, subject: str, arena: Arena, played: Rounds, *, assumes: str = _REFERENCES) -> Played:
     """Games of yes and no."""
     found = []
     for game, score in played:
         candidates = arena.candidates(game)
         scores = score(candidates)
         metrics = evaluate(scores, candidates.member, seed=arena.seed)
-        outcome = Outcome(name, game.name, game.says, _REFERENCES, subject, metrics)
+        outcome = Outcome(name, game.name, game.says, assumes, subject, metrics)
         found.append((outcome, Scored(scores, candidates.member)))
     return found
 
@@ -192,41 +193,49 @@ def _histogram(arena: Arena) -> Played:
 
 
 def _threshold(arena: Arena) -> Played:
-    def score(candidates: Candidates) -> Scores:
-        return loss_threshold(arena.losses(candidates))
-
-    return _membership("threshold", _WEIGHTS, arena, [(AnyClient(), score)])
+    games: Rounds = [(AnyClient(), lambda candidates: loss_threshold(arena.losses(candidates)))]
+    return _membership("threshold", _WEIGHTS, arena, games, assumes="nothing")
 
 
 def _series(arena: Arena) -> Played:
     """The trend stands for the series: it is blind to how hard a record is."""
-
-    def score(candidates: Candidates) -> Scores:
-        return loss_trend(arena.losses(candidates))
-
-    return _membership("series", _WEIGHTS, arena, [(AnyClient(), score)])
+    games: Rounds = [(AnyClient(), lambda candidates: loss_trend(arena.losses(candidates)))]
+    return _membership("series", _WEIGHTS, arena, games, assumes="nothing")
 
 
-def _lira(arena: Arena) -> Played:
-    def score(candidates: Candidates) -> Scores:
-        own = logit_confidence(arena.known[-1, candidates.image].astype(np.float64), candidates.labels)
-        theirs = logit_confidence(arena.shadowed.candidates, candidates.labels)
-        return lira_online(own, theirs, arena.shadowed.inside)
+def _lira(name: str, score: Callable[..., Scores], arena: Arena) -> Played:
+    shadowed, images = arena.shadowed, arena.candidates(AnyClient()).image
+    own = arena.known[-1, images].astype(np.float64)
+    games: Rounds = [
+        (
+            AnyClient(),
+            lambda candidates: score(
+                logit_confidence(own, candidates.labels),
+                logit_confidence(shadowed.candidates, candidates.labels),
+                shadowed.inside,
+            ),
+        )
+    ]
+    return _membership(name, _WEIGHTS, arena, games, assumes=_SHADOWS)
 
-    return _membership("lira", _WEIGHTS, arena, [(AnyClient(), score)])
 
-
-def _rmia(arena: Arena) -> Played:
+def _rmia(name: str, score: Callable[..., Scores], arena: Arena) -> Played:
     references, shadowed = arena.references, arena.shadowed
     points = Population(
         np.exp(-arena.losses(references)[-1]), np.exp(label_column(shadowed.population, references.labels))
     )
-
-    def score(candidates: Candidates) -> Scores:
-        own = np.exp(-arena.losses(candidates)[-1])
-        return rmia_online(own, np.exp(label_column(shadowed.candidates, candidates.labels)), shadowed.inside, points)
-
-    return _membership("rmia", _WEIGHTS, arena, [(AnyClient(), score)])
+    games: Rounds = [
+        (
+            AnyClient(),
+            lambda candidates: score(
+                np.exp(-arena.losses(candidates)[-1]),
+                np.exp(label_column(shadowed.candidates, candidates.labels)),
+                shadowed.inside,
+                points,
+            ),
+        )
+    ]
+    return _membership(name, _WEIGHTS, arena, games, assumes=_SHADOWS)
 
 
 def _answers(game: MembersOnly, right: NDArray[np.bool_], chance: float) -> Played:
@@ -307,8 +316,15 @@ ATTACKS = (
     ),
     Attack("threshold", "Yeom et al. 2018: the loss under the final model", lambda a: True, _threshold),
     Attack("series", "the trend of the loss over the rounds", lambda a: True, _series),
-    Attack("lira", "Carlini et al. 2022, online, with shadow federations", lambda a: a.shadows > 0, _lira),
-    Attack("rmia", "Zarifzadeh et al. 2024, online, with shadow federations", lambda a: a.shadows > 0, _rmia),
+    *(
+        Attack(name, source, lambda a: a.shadows > 0, partial(play, name, score))
+        for name, source, play, score in (
+            ("lira", "Carlini et al. 2022, online, with shadow federations", _lira, lira_online),
+            ("lira-offline", "the same without shadows of members", _lira, lira_offline),
+            ("rmia", "Zarifzadeh et al. 2024, online, with shadow federations", _rmia, rmia_online),
+            ("rmia-offline", "the same without shadows of members", _rmia, rmia_offline),
+        )
+    ),
     Attack("classes", "after Wang et al. 2019", lambda a: a.has_rows, _classes),
 )
 

@@ -31,6 +31,7 @@ def predictor(config: Config, spec: ImageSpec) -> Predict:
     bench = Workbench(model, Views.for_images(spec, config.views), config.training, Randomness(0), config.output.device)
 
     def predict(weights: Weights, images: UInt8) -> NDArray[np.float64]:
+        """Log-softmax of the images under the weights."""
         if not len(images):
             return np.zeros((0, spec.classes))
         log_softmax: NDArray[np.float64] = F.log_softmax(bench.predict(weights, images).logits.double(), dim=1).numpy()

@@ -24,9 +24,7 @@ def level_of_rows(observed: Observed) -> Vector:
 
     Ranks rows by how probably their label is wrong: with a mixture of two rising densities P(wrong) rises with it.
     """
-    weight = 1.0 / observed.scale**2
-    level: Vector = (weight[:, None] * observed.values).sum(0) / weight.sum()
-    return level
+    return _level(observed, observed.values)
 
 
 def rates_of_rows(rows: dict[int, Observed], middle: float) -> dict[int, float]:
@@ -66,7 +64,7 @@ def classes_of_rows(
     for client, observed in rows.items():
         drawn = knowledge.drawn(client)
         losses = losses_of(known[drawn], references.labels, references.image)
-        levels = _levels(observed, observed.expected(losses))
+        levels = _level(observed, observed.expected(losses))
         edges = np.quantile(np.concatenate([levels, level_of_rows(observed)]), np.linspace(0, 1, _BINS + 1))
         spread = np.stack(
             [_shares(levels[references.labels == label], edges) for label in range(knowledge.classes)], axis=1
@@ -76,9 +74,10 @@ def classes_of_rows(
     return found
 
 
-def _levels(observed: Observed, expected: NDArray[np.float64]) -> Vector:
+def _level(observed: Observed, values: NDArray[np.float64]) -> Vector:
+    """The weighted mean over the observations of (T, n) values."""
     weight = 1.0 / observed.scale**2
-    level: Vector = (weight[:, None] * expected).sum(0) / weight.sum()
+    level: Vector = (weight[:, None] * values).sum(0) / weight.sum()
     return level
 
 

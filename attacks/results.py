@@ -29,13 +29,14 @@ class Caps:
 
     Attributes:
         epsilon, delta: of the claim.
-        auc, advantage: at most.
+        auc, balanced_accuracy, advantage: at most.
         tpr: at each of `FALSE_POSITIVE_RATES`, at most.
     """
 
     epsilon: float
     delta: float
     auc: float
+    balanced_accuracy: float
     advantage: float
     tpr: tuple[float, ...]
 
@@ -44,7 +45,9 @@ class Caps:
         """Of a claim."""
         promise = {"epsilon": epsilon, "delta": delta}
         rates = tpr_cap(np.array(FALSE_POSITIVE_RATES), **promise)
-        return cls(epsilon, delta, auc_cap(**promise), advantage_cap(**promise), tuple(float(rate) for rate in rates))
+        most = advantage_cap(**promise)
+        tpr = tuple(float(rate) for rate in rates)
+        return cls(epsilon, delta, auc_cap(**promise), (1 + most) / 2, most, tpr)
 
 
 @dataclass(frozen=True)

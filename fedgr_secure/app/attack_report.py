@@ -21,7 +21,7 @@ UNDEFINED = "undefined"
 HEAD = (
     *("Attack", "Question", "Members, others", "AUC [95 %]"),
     *(f"TPR at {percent(rate)} FPR" for rate in FALSE_POSITIVE_RATES),
-    *("Right answers", "Correlation", "Chance", "Allowed by the claim"),
+    *("Balanced accuracy", "Advantage", "Right answers", "Correlation", "Chance", "Allowed by the claim"),
 )
 
 
@@ -33,6 +33,7 @@ def attack_section(run: RunData) -> str:
     notes = (
         '<p class="note">TPR: share of members found; FPR: share of others taken for members, as realised where scores '
         "tie. Intervals are 95 %: bootstrap (AUC), Clopper-Pearson (TPR, shares), Fisher (correlation). "
+        "Balanced accuracy and advantage are of the best threshold in hindsight. "
         f'"{UNDEFINED}": too few records from outside for such a rate. The attacker has the recorded view, the public '
         "plan, its own models, and what the question needs; and records from outside as references. Intervals take "
         "candidates as independent. A claim covers what it names: an attack on loss proxies also shows what the models "
@@ -53,6 +54,8 @@ def rows(attacked: Attacked) -> list[tuple[str, ...]]:
             ABSENT if one.metrics is None else f"{one.metrics.members:,}, {one.metrics.others:,}",
             ABSENT if one.metrics is None else str(one.metrics.auc),
             *_points(one.metrics),
+            number(one.metrics.balanced_accuracy if one.metrics is not None else None),
+            number(one.metrics.advantage if one.metrics is not None else None),
             _interval(one.share),
             ABSENT if one.correlation is None else str(one.correlation),
             number(one.chance),
@@ -130,7 +133,9 @@ def _allowed(outcome: Outcome) -> str:
     if outcome.caps is None:
         return "everything" if outcome.metrics is not None else ABSENT
     rates = ", ".join(percent(rate, 2) for rate in outcome.caps.tpr)
-    return f"AUC {number(outcome.caps.auc)}; TPR {rates}"
+    caps = outcome.caps
+    best = f"balanced accuracy {number(caps.balanced_accuracy)}, advantage {number(caps.advantage)}"
+    return f"AUC {number(caps.auc)}; TPR {rates}; {best}"
 
 
 def draw_roc(run: RunData, axes: Axes) -> None:

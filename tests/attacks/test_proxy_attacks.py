@@ -14,7 +14,7 @@ from attacks.matching import Matcher
 from attacks.metrics import evaluate
 from attacks.observed import Observed
 from attacks.rates import classes_of_rows, rates_of_counts, rates_of_rows
-from attacks.results import Caps, Outcome, read_results, read_scores, write_results
+from attacks.results import Attacked, Caps, Outcome, read_results, read_scores, write_results
 from fedgr_secure.app import attack_report, cli
 from fedgr_secure.app.attack import Gate, _with_earlier
 from fedgr_secure.app.figures import attacks_figure
@@ -262,6 +262,11 @@ def test_the_command_writes_files_and_report_and_keeps_gates(clear, tmp_path, ca
 
 
 def test_words_say_what_is_found_and_what_is_not(clear, counted):
+    capped = dataclasses.replace(chosen(["matching"])[0].play(clear)[0][0], caps=Caps.of(1.0, 0.0))
+    (row,) = attack_report.rows(Attacked(1, 0, (capped,), 0.0))
+    cells = dict(zip(attack_report.HEAD, row, strict=True))
+    assert cells["Balanced accuracy"] == cells["Advantage"] == "1.000"
+    assert cells["Allowed by the claim"].endswith("balanced accuracy 0.731, advantage 0.462")
     found = attack_report.words(chosen(["matching"])[0].play(clear)[0][0])
     assert found.startswith("Is this record in anybody's training data? (matching) Area under the ROC 1.000")
     assert "are found while 0.00% of the others" in found
@@ -286,7 +291,14 @@ def test_only_cohorts_are_taken_from_the_records():
 def test_models_alone_are_attacked_with_and_without_shadows(finished):
     folder = finished(method="fedavg", record_view="uploads", rounds=6, local_epochs=5, width=8).folder
     attacked, scores = attack(folder, shadows=4)
-    assert [one.attack for one in attacked.outcomes] == ["threshold", "series", "lira", "rmia"]
+    assert [one.attack for one in attacked.outcomes] == [
+        "threshold",
+        "series",
+        "lira",
+        "lira-offline",
+        "rmia",
+        "rmia-offline",
+    ]
     assert {one.subject for one in attacked.outcomes} == {"model weights"}
     assert all(one.metrics.members == 120 and np.isfinite(one.metrics.auc.value) for one in attacked.outcomes)
     assert scores["lira.any"].scores.shape == scores["threshold.any"].scores.shape
