@@ -17,10 +17,10 @@ from attacks.caps import advantage_cap, auc_cap, tpr_cap
 from attacks.metrics import FALSE_POSITIVE_RATES, Interval, Metrics
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.files import read_bytes, write_atomic
-from fedgr_secure.typed import read_json
+from fedgr_secure.typed import decode, parse_json
 
 FILE, SCORES = "attacks.json", "attacks.npz"
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,10 @@ def read_results(run: Path) -> Attacked | None:
     path = run / FILE
     if not path.exists():
         return None
-    attacked: Attacked = read_json(path, Attacked)
-    require(attacked.schema == SCHEMA, f"{path}: schema {attacked.schema}, allowed: {SCHEMA}")
+    table = parse_json(read_bytes(path).decode(errors="replace"), path)
+    schema = table.get("schema") if isinstance(table, dict) else None
+    require(schema == SCHEMA, f"{path}: schema {schema}, allowed: {SCHEMA}; remove it, and attack the run again")
+    attacked: Attacked = decode(Attacked, table, str(path))
     rates = len(FALSE_POSITIVE_RATES)
     for one in attacked.outcomes:
         points = len(one.metrics.points) if one.metrics is not None else rates

@@ -412,6 +412,13 @@ def attacked_folder(clear, tmp_path_factory):
     return folder
 
 
+@pytest.mark.parametrize("text", ['{"schema": 1}', "[]", "{", "\\xff"])
+def test_results_of_another_schema_are_named(tmp_path, text):
+    (tmp_path / "attacks.json").write_text(text)
+    with pytest.raises(InputError, match=r"attacks\.json"):
+        read_results(tmp_path)
+
+
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "no archive", "other arrays"])
 def test_damaged_scores_are_refused_in_one_line(attacked_folder, tmp_path, damage):
     folder = shutil.copytree(attacked_folder, tmp_path / "run")
