@@ -24,6 +24,8 @@ from fedgr_secure.federation.folder import RunFolder
 
 NOBODY = -1
 _LEAST = 4
+_MOST_OUTSIDE = 10_000
+"""enough for a rate of 0.1 %; every model looks at each of them"""
 
 
 @dataclass(frozen=True)
@@ -109,15 +111,24 @@ class Challenger:
         """A wrong label at the client's own rate, taken from the wrong labels of that true class."""
         rates = np.nan_to_num(self.truth.realised_rate)[clients]
         labels = true.copy()
-        truths = np.concatenate(self.truth.true_labels)
         for at in np.flatnonzero(draw.random(len(true)) < rates):
-            found = self.members.labels[self.wrong & (truths == true[at])]
-            labels[at] = draw.choice(found) if len(found) else true[at]
+            found = self._wrong_labels.get(int(true[at]))
+            labels[at] = draw.choice(found) if found is not None else true[at]
         return labels
 
+    @cached_property
+    def _wrong_labels(self) -> dict[int, Labels]:
+        """The members' wrong labels by true class."""
+        truths = np.concatenate(self.truth.true_labels)
+        return {int(c): self.members.labels[self.wrong & (truths == c)] for c in np.unique(truths[self.wrong])}
 
-def challenge(run: Path) -> Challenger:
+
+def challenge(run: Path, *, seed: int = 0) -> Challenger:
     """The challenger of a run.
+
+    Args:
+        run: its folder.
+        seed: of which records from outside are taken, where there are more than 10,000.
 
     Raises:
         InputError: no run folder, or too few records from outside.
@@ -131,6 +142,8 @@ def challenge(run: Path) -> Challenger:
         true = np.concatenate([true, whole.true_labels])
     kept = _spare(outside, np.concatenate([shard.images() for shard in data.shards]))
     kept = kept[true[kept] >= 0]
+    if len(kept) > _MOST_OUTSIDE:
+        kept = np.sort(np.random.default_rng([seed, 3]).choice(kept, _MOST_OUTSIDE, replace=False))
     require(len(kept) >= _LEAST, f"records from outside: {len(kept)}, allowed: from {_LEAST}")
     return Challenger(data, truth, outside[kept], true[kept])
 

@@ -140,7 +140,7 @@ def arena(run: Path, *, seed: int = 0, shadows: int = 0) -> Arena:
         shadows == 0 or 3 <= shadows <= _MOST_SHADOWS,
         f"shadows: {shadows}, allowed: 0, or from 3 (LiRA needs a variance) to {_MOST_SHADOWS}",
     )
-    return Arena(challenge(run), know(run), seed, shadows)
+    return Arena(challenge(run, seed=seed), know(run), seed, shadows)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,7 @@ class RoundRecord:
         noise_rate_pearson: correlation of the newest r_k with the realised noise rate, over all clients seen.
         mislabel_accuracy: share of the seen samples whose clean/wrong verdict is right.
         mislabel_auc: area under the ROC of P(wrong) against wrong, over the seen samples.
+        mislabel_calibration_error: expected calibration error of P(wrong), over the seen samples, in [0, 1].
         memorised_share: share of all wrongly labelled samples for which the global model predicts the wrong label.
         mixture: the server's mixture, if it fitted one.
         bytes_up, bytes_down: serialised messages of the round.
@@ -126,6 +127,7 @@ class RoundRecord:
     secure_sum: SumRecord | None = None
     release: ReleaseRecord | None = None
     training: TrainingRecord | None = None
+    mislabel_calibration_error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ class Summary:
     """`summary.json`: the figures of a run. Accuracies are shares in [0, 1].
 
     `sums_given_up` counts the rounds whose secure sum had too few clients left and left the model as it was; null
-    for a run in the clear.
+    for a run in the clear. `peak_memory` is in bytes, of the process that ended the run, with whatever else it did.
     """
 
     method: str
@@ -213,6 +215,8 @@ class Summary:
     client_updates: int
     privacy: tuple[PrivacyClaim, ...]
     sums_given_up: int | None = None
+    mislabel_calibration_error: float | None = None
+    peak_memory: int | None = None
 
 
 def to_json(record: Any) -> str:

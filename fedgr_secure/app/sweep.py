@@ -41,7 +41,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended: with a summary, or with the reason why not."""
+    """How a cell ended: with a summary (but where none is its aim), or with the reason why not, or, halfway, both."""
 
     cell: Cell
     summary: Summary | None
@@ -70,6 +70,7 @@ def sweep(
     jobs: int,
     on_done: Callable[[Outcome], None] = lambda outcome: None,
     work: Callable[[Cell], Outcome] = run_cell,
+    isolate: bool = False,
 ) -> list[Outcome]:
     """Run every cell; the outcomes in the order of the cells.
 
@@ -81,6 +82,7 @@ def sweep(
         jobs: worker processes, each with one torch thread; 1 runs in this process.
         on_done: called when a cell ends, in the order in which they end.
         work: what is done with each cell; in a worker process it is imported by its name.
+        isolate: each cell in a process of its own, also with one job, so that its peak of memory is its own.
 
     Raises:
         InputError: a cell's settings are not acceptable, before anything is run.
@@ -89,7 +91,7 @@ def sweep(
     for cell in cells:
         check(cell.config)
     outcomes: dict[int, Outcome] = {}
-    for number, outcome in _here(cells, work) if jobs == 1 else _in_workers(cells, jobs, work):
+    for number, outcome in _here(cells, work) if jobs == 1 and not isolate else _in_workers(cells, jobs, work):
         outcomes[number] = outcome
         on_done(outcome)
     return [outcomes[number] for number in range(len(cells))]

@@ -128,14 +128,14 @@ def _compare_row(name: str, summaries: Sequence[Summary]) -> dict[str, Any]:
     row: dict[str, Any] = {"method": name, "seeds": [summary.seed for summary in summaries]}
     for measure in MEASURES:
         values = [v for summary in summaries if (v := getattr(summary, measure.field)) is not None]
-        row[measure.field] = _spread(values) if values else None
+        row[measure.field] = spread(values) if values else None
     return row
 
 
-def _spread(values: Sequence[float]) -> dict[str, float | int | None]:
+def spread(values: Sequence[float]) -> dict[str, float | int | None]:
     """Mean and sample standard deviation (divisor n - 1)."""
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": statistics.fmean(values), "sd": spread, "n": len(values)}
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "sd": deviation, "n": len(values)}
 
 
 def _cell(measure: Measure, row: Mapping[str, Any]) -> str:

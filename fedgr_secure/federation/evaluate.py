@@ -16,6 +16,7 @@ from fedgr_secure.training import Workbench
 from fedgr_secure.wire import Weights
 
 _CHUNK = 2048
+_CALIBRATION_BINS = 15
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class SieveScores:
     pearson: float | None = None
     mislabel_accuracy: float | None = None
     mislabel_auc: float | None = None
+    mislabel_calibration_error: float | None = None
 
 
 @dataclass
@@ -76,7 +78,7 @@ class Evaluator:
         return memorised / wrong if wrong else None
 
     def sieve_scores(self) -> SieveScores:
-        """Pearson of r_k with the realised noise rate, accuracy of the verdicts q < 0.5, AUC of 1 - q."""
+        """Pearson of r_k with the realised noise rate; of 1 - q, accuracy above 0.5, AUC and calibration error."""
         from sklearn.metrics import roc_auc_score
 
         if not self.verdicts:
@@ -91,6 +93,7 @@ class Evaluator:
             pearson=_pearson(estimated, self.truth.realised_rate[clients]),
             mislabel_accuracy=float(((q < 0.5) == wrong).mean()) if len(q) else None,
             mislabel_auc=float(roc_auc_score(wrong, -q)) if both else None,
+            mislabel_calibration_error=calibration_error(1 - q, wrong),
         )
 
     def estimated_noise(self, cohort: tuple[int, ...]) -> float | None:
@@ -108,6 +111,20 @@ class Evaluator:
         edges = np.histogram_bin_edges(losses[finite], bins) if finite.any() else np.array([0.0, 1.0])
         clean_counts, wrong_counts = (np.histogram(losses[finite & part], edges)[0] for part in (~wrong, wrong))
         return LossHistogram(tuple(edges.tolist()), tuple(clean_counts.tolist()), tuple(wrong_counts.tolist()), mixture)
+
+
+def calibration_error(chance: NDArray[np.float64], happened: NDArray[np.bool_]) -> float | None:
+    """Expected calibration error with 15 equal bins (Naeini et al. 2015; Guo et al. 2017); None without a sample.
+
+    The mean over samples of how far, within a bin, the mean stated chance is from the share that happened.
+
+    >>> calibration_error(np.array([0.9, 0.9, 0.9, 0.1]), np.array([True, True, False, False]))  # (0.7 + 0.1) / 4
+    0.2
+    """
+    if not len(chance):
+        return None
+    bins = np.minimum((chance * _CALIBRATION_BINS).astype(np.int64), _CALIBRATION_BINS - 1)
+    return round(float(np.abs(np.bincount(bins, chance - happened)).sum()) / len(chance), 12)
 
 
 def _pearson(estimated: NDArray[np.float64], realised: NDArray[np.float64]) -> float | None:

@@ -170,6 +170,7 @@ class Federation:
             noise_rate_pearson=scores.pearson,
             mislabel_accuracy=scores.mislabel_accuracy,
             mislabel_auc=scores.mislabel_auc,
+            mislabel_calibration_error=scores.mislabel_calibration_error,
             memorised_share=self.evaluator.memorised_share(weights) if look else None,
             mixture=_mixture_record(mixture) if mixture is not None else None,
             bytes_up=cohort.bytes_up,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import resource
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -215,6 +217,7 @@ def summarise(federation: Federation, records: list[RoundRecord], timings: list[
         noise_rate_pearson=last.noise_rate_pearson,
         mislabel_accuracy=last.mislabel_accuracy,
         mislabel_auc=last.mislabel_auc,
+        mislabel_calibration_error=last.mislabel_calibration_error,
         memorised_share=last.memorised_share,
         seconds=round(sum(phases.values()), 3),
         seconds_by_phase={name: round(value, 3) for name, value in phases.items()},
@@ -223,7 +226,14 @@ def summarise(federation: Federation, records: list[RoundRecord], timings: list[
         client_updates=sum(record.client_updates for record in records),
         privacy=federation.claims(),
         sums_given_up=_given_up(records) if sums_securely(config) else None,
+        peak_memory=_peak_memory(),
     )
+
+
+def _peak_memory() -> int:
+    """Bytes that this process has held at most; the system counts kibibytes, but for macOS."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _given_up(records: list[RoundRecord]) -> int:

@@ -79,6 +79,15 @@ def test_candidates_are_the_same_for_every_attack_and_differ_by_seed(run, ground
     assert not np.array_equal(first.image, other.image)
 
 
+def test_of_many_records_outside_some_are_drawn_by_the_seed(run, monkeypatch):
+    every = {image.tobytes() for image in challenge(run).outside}
+    monkeypatch.setattr("attacks.games._MOST_OUTSIDE", 50)
+    first, again, other = challenge(run), challenge(run), challenge(run, seed=1)
+    assert len(first.outside) == len(first.outside_labels) == 50 < len(every)
+    assert {image.tobytes() for image in first.outside} < every
+    assert np.array_equal(first.outside, again.outside) and not np.array_equal(first.outside, other.outside)
+
+
 def test_without_spare_training_images_the_test_images_are_outside(finished):
     result = finished(**SETTINGS | {"train_size": None, "clients": 20, "cohort": 2})
     assert len(challenge(result.folder).outside) == 60

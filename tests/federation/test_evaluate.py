@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedgr_secure.data.types import ArrayImages, FederatedData, ImageSpec, Shard, Truth
-from fedgr_secure.federation.evaluate import Evaluator
+from fedgr_secure.federation.evaluate import Evaluator, calibration_error
 from fedgr_secure.method.sieve import Verdict
 from fedgr_secure.registry import METHODS
 from fedgr_secure.sections import Config
@@ -72,6 +72,8 @@ def test_sieve_scores(two_clients):
     assert scores.mislabel_accuracy == 3 / 4  # the second is called wrong and is not; q = 0.5 counts as clean
     assert scores.mislabel_auc == 1.0
     assert scores.pearson is None  # of one client
+    # P(wrong) .1 .6 .8 .5 in bins of their own, and 0 0 1 0 happened: (.1 + .6 + .2 + .5) / 4
+    assert scores.mislabel_calibration_error == pytest.approx(0.35)
     two_clients.verdicts[1] = Verdict(np.array([0.3, 0.25]), 1.0)  # wrong: the first
     scores = two_clients.sieve_scores()
     assert scores.mislabel_accuracy == 4 / 6
@@ -80,6 +82,20 @@ def test_sieve_scores(two_clients):
     assert scores.pearson == pytest.approx(1.0)  # estimates .5 and 1 against .25 and .5
     two_clients.verdicts[1] = Verdict(np.array([0.3, 0.25]), 0.5)
     assert two_clients.sieve_scores().pearson is None  # estimates without spread
+
+
+def test_calibration_error_is_that_of_a_plain_loop_and_fades_for_a_calibrated_judge():
+    draw = np.random.default_rng(0)
+    chance = draw.random(50_000)
+    happened = draw.random(50_000) < chance**2
+    by_hand = 0.0
+    for low in np.arange(15) / 15:
+        inside = (chance >= low) & (chance < low + 1 / 15)
+        by_hand += inside.mean() * abs(chance[inside].mean() - happened[inside].mean())
+    assert calibration_error(chance, happened) == pytest.approx(by_hand, abs=1e-3)  # an edge may fall either way
+    assert calibration_error(chance, draw.random(50_000) < chance) < 0.02
+    assert calibration_error(np.ones(3), np.array([True, True, False])) == pytest.approx(1 / 3)  # 1 is in the last bin
+    assert calibration_error(np.empty(0), np.empty(0, bool)) is None
 
 
 def test_samples_of_unknown_truth_do_not_count():

@@ -142,6 +142,7 @@ def test_the_summary_follows_from_the_records(finished):
             seconds[phase] = seconds.get(phase, 0) + value
     assert summary.seconds_by_phase == pytest.approx(seconds, abs=1e-3)
     assert summary.seconds == pytest.approx(sum(seconds.values()), abs=1e-3)
+    assert 5e7 < summary.peak_memory < 2e10  # torch alone takes more than the one
 
 
 def test_fedgr_reports_its_mixture_and_its_newest_scores(finished):
