@@ -12,6 +12,7 @@ from fedgr_secure.app.accountant import histogram_of, noisy_of
 from fedgr_secure.app.output import Output
 from fedgr_secure.app.plan import Plan
 from fedgr_secure.errors import InputError, require
+from privacy.channels.channel import Channel
 from privacy.channels.histogram import HistogramProxies
 from privacy.channels.noisy import NoisyProxies
 from privacy.errors import PrivacyError
@@ -62,14 +63,14 @@ def channel_of(plan: Plan) -> HistogramProxies | NoisyProxies:
     return noisy_of(plan) if plan.channel == "noisy" else histogram_of(plan, bins=_BINS)
 
 
-def affordable(channel: HistogramProxies | NoisyProxies) -> int:
-    """As many canaries as `DRAWS` allow.
+def affordable(channel: Channel, *, limit: int = DRAWS) -> int:
+    """As many canaries as a number of random draws allows.
 
     Raises:
         InputError: they are too few for an audit.
     """
     unit = 1000
-    fitting = DRAWS * unit // draws(channel, unit)
+    fitting = limit * unit // draws(channel, unit)
     needed = draws(channel, LEAST_TRIALS)
     require(
         fitting >= LEAST_TRIALS,

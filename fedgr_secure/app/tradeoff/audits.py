@@ -1,0 +1,123 @@
+"""Audits of the plans of a grid: each plan once, whatever data and seeds it is used with; kept as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedgr_secure.app.sweep import Cell, Outcome
+from fedgr_secure.config import to_table
+from fedgr_secure.files import write_atomic
+from fedgr_secure.sections import Config
+from fedgr_secure.typed import read_json
+
+FOLDER = "audits"
+
+
+@dataclass(frozen=True)
+class Certified:
+    """What an audit of a plan came to.
+
+    Attributes:
+        claimed: the epsilon that was tested, the smaller of claim and ledger.
+        epsilon: the best lower bound.
+        method: which gave it.
+        verdict: PASS, FAIL or NO POWER.
+        trials: canaries.
+        confidence: of the bound.
+        seconds: of wall time.
+    """
+
+    claimed: float
+    epsilon: float
+    method: str
+    verdict: str
+    trials: int
+    confidence: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class AuditCell(Cell):
+    """The audit of a run's plan.
+
+    Attributes:
+        file: where its outcome goes.
+        draws: random numbers that it takes.
+    """
+
+    file: Path = Path()
+    draws: int = 0
+
+
+def audit_file(root: Path, config: Config, draws: int) -> Path | None:
+    """Where the audit of a configuration's plan is kept; None where it claims no epsilon."""
+    if not _claims(config):
+        return None
+    proxies = config.proxies
+    parts = [to_table(part) for part in (proxies, config.secure_sum, config.federation, config.data)]
+    if proxies.adjacency == "client":  # the bound on a client's records is a part of the plan
+        parts.append(to_table(config.partition))
+    key = hashlib.sha256(json.dumps([parts, draws], sort_keys=True).encode()).hexdigest()[:12]
+    return root / FOLDER / f"{proxies.channel}-{proxies.epsilon:g}-{key}.json"
+
+
+def _claims(config: Config) -> bool:
+    """Whether loss proxies are released under an epsilon."""
+    proxies, summed = config.proxies, config.proxies.channel == "histogram"
+    seeded = proxies.noise != "system" or (summed and config.secure_sum.entropy != "system")
+    return config.method == "fedgr" and config.fedgr.sieve and proxies.channel != "plain" and not seeded
+
+
+def audit_cells(root: Path, cells: list[Cell], draws: int) -> list[AuditCell]:
+    """An audit for each plan among the runs."""
+    found: dict[Path, AuditCell] = {}
+    for cell in cells:
+        file = audit_file(root, cell.config, draws)
+        if file is not None and file not in found:
+            proxies = cell.config.proxies
+            found[file] = AuditCell(
+                f"audit of {proxies.channel} at epsilon {proxies.epsilon:g}", cell.config, file, draws
+            )
+    return list(found.values())
+
+
+def read_audit(root: Path, config: Config, draws: int) -> Certified | None:
+    """What the audit of a configuration's plan came to; None where there was none."""
+    file = audit_file(root, config, draws)
+    if file is None or not file.exists():
+        return None
+    found: Certified = read_json(file, Certified)
+    return found
+
+
+def run_audit(cell: AuditCell) -> Outcome:
+    """Audit the channel that clients of the run have; one that was audited before is not audited again."""
+    if not cell.file.exists():
+        cell.file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(cell.file, json.dumps(dataclasses.asdict(_audit(cell)), indent=1))
+    return Outcome(cell, None)
+
+
+def _audit(cell: AuditCell) -> Certified:
+    from attacks.audit import audit
+    from fedgr_secure.app.auditor import affordable
+    from fedgr_secure.cohorts import cohort_sizes
+    from fedgr_secure.federation.channels import channel_for
+    from fedgr_secure.federation.federation import load
+    from privacy.mechanisms import SystemNoise
+
+    data, _ = load(cell.config)
+    federation = cell.config.federation
+    sizes = cohort_sizes(clients=federation.clients, size=federation.cohort, warmup=federation.warmup)
+    channel = channel_for(
+        cell.config, classes=data.spec.classes, samples=[len(shard) for shard in data.shards], sizes=sizes
+    )
+    found = audit(channel, SystemNoise(), trials=affordable(channel, limit=cell.draws))
+    best = found.best
+    return Certified(
+        found.claimed, best.epsilon, best.method, found.verdict, found.trials, found.confidence, found.seconds
+    )

@@ -1,0 +1,1 @@
+"""The shipped grids of `fedgr-secure tradeoff`."""
