@@ -53,6 +53,13 @@ def sums_securely(config: Config) -> bool:
     return config.secure_sum.secagg and config.method != "central"
 
 
+def claims_proxies(config: Config) -> bool:
+    """Whether loss proxies are released under an epsilon: by a private channel whose noise is the system's."""
+    proxies, summed = config.proxies, config.proxies.channel == "histogram"
+    seeded = proxies.noise != "system" or (summed and config.secure_sum.entropy != "system")
+    return config.method == "fedgr" and config.fedgr.sieve and proxies.channel != "plain" and not seeded
+
+
 def unused(config: Config) -> tuple[str, ...]:
     """Settings that were changed from their defaults and have no effect here, each in a sentence.
 

@@ -19,9 +19,10 @@ import tyro
 from fedgr_secure.app import presets, usage
 from fedgr_secure.app.failures import failure
 from fedgr_secure.app.plan import Plan
+from fedgr_secure.app.tradeoff import grid
 from fedgr_secure.config import default_folder
 from fedgr_secure.errors import InputError, require
-from fedgr_secure.sections import Config, Method
+from fedgr_secure.sections import UNSET, Config, Method
 
 _PROGRAM = "fedgr-secure"
 _CONFIG_HELP = f"a TOML file or a preset ({', '.join(presets.names())}); comes before the flags, which override it"
@@ -98,6 +99,32 @@ class Attack:
 
 
 @dataclass(frozen=True)
+class Tradeoff:
+    """Accuracy against privacy, claimed and measured: a grid of runs, attacks and audits, as a table and a report."""
+
+    grid: Annotated[
+        tyro.conf.Positional[str],
+        tyro.conf.arg(metavar="GRID", help=f"a TOML file, or one of {', '.join(grid.names())}"),
+    ] = "quick"
+    data: Annotated[Path | None, UNSET] = None
+    """the folder in which the grid's files of data are (default: the current one)"""
+    out: Annotated[Path | None, UNSET] = None
+    """the folder of all runs, tables and the report (default: runs/tradeoff-GRID)"""
+    seeds: Annotated[int | None, UNSET] = None
+    """how many seeds, from 0 (default: the grid's own number)"""
+    jobs: int = 2
+    """worker processes, one torch thread each"""
+    target_epsilon: Annotated[float | None, UNSET] = None
+    """which row is to be recommended? (default: 1, or the least that the grid claims)"""
+    attacks: bool = True
+    """attack every run, as its server could"""
+    audits: bool = True
+    """audit every plan that claims an epsilon"""
+    json: bool = False
+    """print the table and the recommendation as JSON and nothing else"""
+
+
+@dataclass(frozen=True)
 class Accountant:
     """What epsilon a plan costs, or what noise an epsilon needs, without a run."""
 
@@ -121,7 +148,7 @@ class Audit:
     """print the result as JSON and nothing else"""
 
 
-Command = Run | Compare | Resume | Report | Attack | Accountant | Audit
+Command = Run | Compare | Tradeoff | Resume | Report | Attack | Accountant | Audit
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -137,6 +164,7 @@ def parse(arguments: Sequence[str]) -> Command:
     kind = (
         Annotated[Run, _subcommand("run", Run, default=Run(config=base))]
         | Annotated[Compare, _subcommand("compare", Compare, default=Compare(config=shared))]
+        | Annotated[Tradeoff, _subcommand("tradeoff", Tradeoff)]
         | Annotated[Resume, _subcommand("resume", Resume)]
         | Annotated[Report, _subcommand("report", Report)]
         | Annotated[Attack, _subcommand("attack", Attack)]
@@ -185,6 +213,7 @@ def _known(command: str) -> list[str]:
     kinds: dict[str, type] = {
         "run": Run,
         "compare": Compare,
+        "tradeoff": Tradeoff,
         "resume": Resume,
         "report": Report,
         "attack": Attack,
@@ -200,7 +229,7 @@ def _flags(kind: Any) -> Iterator[str]:
     for setting in dataclasses.fields(kind):
         if dataclasses.is_dataclass(setting.default_factory):
             yield from _flags(setting.default_factory)
-        elif setting.name not in ("config_file", "run_folder"):
+        elif setting.name not in ("config_file", "run_folder", "grid"):
             yield f"--{setting.name.replace('_', '-')}"
             if isinstance(setting.default, bool):
                 yield f"--no-{setting.name.replace('_', '-')}"
@@ -253,6 +282,11 @@ def _carry_out(command: Command) -> int:
                 jobs=command.jobs,
                 as_json=command.json,
             )
+        case Tradeoff():
+            from fedgr_secure.app.tradeoff import command as tradeoff
+
+            asked = {part.name: getattr(command, part.name) for part in dataclasses.fields(tradeoff.Asked)}
+            return tradeoff.tradeoff(tradeoff.Asked(**asked), as_json=command.json)
         case Resume():
             commands.resume(command.run_folder, as_json=command.json)
         case Report():
@@ -303,6 +337,8 @@ def _end(words: str, code: int) -> int:
 
 def _stopped(command: Command | None) -> str:
     """How to go on after an interrupt."""
+    if isinstance(command, Tradeoff):
+        return "stopped; the same command continues"
     if isinstance(command, Compare):
         return f"stopped; the same command {'without --force ' * command.config.output.force}continues"
     if isinstance(command, Run):

@@ -13,7 +13,8 @@ from fedgr_secure.app.output import Output
 from fedgr_secure.app.progress import LiveProgress
 from fedgr_secure.app.report import write_report
 from fedgr_secure.app.runfolder import read_run
-from fedgr_secure.app.sweep import CSV, MARKDOWN, Cell, Outcome, cell_folder, check_root, sweep
+from fedgr_secure.app.sweep import CSV, MARKDOWN, Cell, cell_folder, check_root, sweep
+from fedgr_secure.app.telling import Teller
 from fedgr_secure.checks import check, unused
 from fedgr_secure.config import data_name
 from fedgr_secure.errors import require
@@ -77,7 +78,7 @@ def compare(config: Config, *, methods: Sequence[Method], seeds: int, jobs: int,
         for method in methods
     ]
     console = Output(quiet=as_json)
-    outcomes = sweep(cells, jobs=min(jobs, len(cells)), on_done=_Teller(console))
+    outcomes = sweep(cells, jobs=min(jobs, len(cells)), on_done=Teller(console))
     rows: dict[str, list[Summary]] = {
         name: found for name in methods if (found := [o.summary for o in outcomes if o.cell.name == name and o.summary])
     }
@@ -97,25 +98,6 @@ def _check_comparison(methods: Sequence[Method], seeds: int, jobs: int) -> None:
     require(jobs >= 1, f"jobs: {jobs}, allowed: a whole number from 1")
     given = " ".join(methods) or "none"
     require(len(set(methods)) == len(methods) > 0, f"methods: {given}, allowed: each once, at least one")
-
-
-class _Teller:
-    """Says how each cell of a sweep ended; a reason that it gave before, only by whose it was."""
-
-    def __init__(self, console: Output) -> None:
-        self._console, self._errors = console, Output(stderr=True)
-        self._said: dict[str, str] = {}
-
-    def __call__(self, outcome: Outcome) -> None:
-        who = f"{outcome.cell.name}, seed {outcome.cell.config.seed}"
-        if outcome.summary is not None:
-            lost = outcome.summary.sums_given_up
-            note = f", {lost} of {outcome.summary.rounds} secure sums given up" if lost else ""
-            self._console.say(f"{who}: last-10 accuracy {tables.percent(outcome.summary.accuracy_last10)}{note}")
-        elif outcome.failure is not None:
-            words = outcome.failure.words
-            self._errors.say(f"{who}: failed: {self._said.get(words, words)}", style="red")
-            self._said.setdefault(words, f"as {who}")
 
 
 def _with(config: Config, method: Method, seed: int, folder: Path) -> Config:

@@ -99,7 +99,7 @@ def resume(path: Path, *, on_round: Iterable[OnRound] = ()) -> Result:
     require(not folder.finished, f"run folder: {path} is complete; nothing to resume")
     set_threads(manifest.threads)
     federation = prepare(config, folder)
-    _check_data(folder, config, federation.data, federation.evaluator.truth)
+    check_data(folder, config, federation.data, federation.evaluator.truth)
     with folder.in_use():
         return _drive(federation, folder, restore(federation, folder), tuple(on_round))
 
@@ -125,11 +125,11 @@ def complete(config: Config) -> Summary:
         f"out: {folder.path / 'summary.json'} is of (method, data, seed, rounds) {found}, not of {wanted}; "
         "--force replaces the run",
     )
-    _check_data(folder, config, *load(config))
+    check_data(folder, config, *load(config))
     return summary
 
 
-def _check_data(folder: RunFolder, config: Config, data: FederatedData, truth: Truth) -> None:
+def check_data(folder: RunFolder, config: Config, data: FederatedData, truth: Truth) -> None:
     """Refuse data that are not those that the run in the folder started with."""
     same = fingerprint(data, truth) == folder.manifest().data_fingerprint
     place = config.data.path or config.data.dataset

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedgr_secure.app.sweep import Cell, Outcome
+from fedgr_secure.checks import claims_proxies
 from fedgr_secure.config import to_table
 from fedgr_secure.files import write_atomic
 from fedgr_secure.sections import Config
@@ -55,7 +56,7 @@ class AuditCell(Cell):
 
 def audit_file(root: Path, config: Config, draws: int) -> Path | None:
     """Where the audit of a configuration's plan is kept; None where it claims no epsilon."""
-    if not _claims(config):
+    if not claims_proxies(config):
         return None
     proxies = config.proxies
     parts = [to_table(part) for part in (proxies, config.secure_sum, config.federation, config.data)]
@@ -63,13 +64,6 @@ def audit_file(root: Path, config: Config, draws: int) -> Path | None:
         parts.append(to_table(config.partition))
     key = hashlib.sha256(json.dumps([parts, draws], sort_keys=True).encode()).hexdigest()[:12]
     return root / FOLDER / f"{proxies.channel}-{proxies.epsilon:g}-{key}.json"
-
-
-def _claims(config: Config) -> bool:
-    """Whether loss proxies are released under an epsilon."""
-    proxies, summed = config.proxies, config.proxies.channel == "histogram"
-    seeded = proxies.noise != "system" or (summed and config.secure_sum.entropy != "system")
-    return config.method == "fedgr" and config.fedgr.sieve and proxies.channel != "plain" and not seeded
 
 
 def audit_cells(root: Path, cells: list[Cell], draws: int) -> list[AuditCell]:

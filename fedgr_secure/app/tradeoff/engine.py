@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from attacks.results import read_results, write_results
 from fedgr_secure.app.failures import Failure, failure
 from fedgr_secure.app.sweep import Cell, Outcome, run_cell, sweep
 from fedgr_secure.app.tradeoff.audits import AuditCell, audit_cells, run_audit
 from fedgr_secure.app.tradeoff.grid import Grid
+from fedgr_secure.federation.folder import RunFolder, essence
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,73 @@ class Plan:
         return [*runs, *(audit_cells(self.root, runs, self.grid.audit_draws) if self.audits else [])]
 
 
-def carry_out(plan: Plan, *, jobs: int, on_done: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
+def open_cells(plan: Plan) -> list[Cell]:
+    """What is not done yet.
+
+    Raises:
+        InputError: runs that are done were made from other data than there are now.
+    """
+    done = [cell for cell in plan.cells if _done(cell, plan.attacks)]
+    _check_data([cell for cell in done if not isinstance(cell, AuditCell)])
+    return [cell for cell in plan.cells if cell not in done]
+
+
+def holds(cell: Cell) -> bool:
+    """Whether the cell's folder holds a run of its configuration, finished or not."""
+    folder = RunFolder(folder_of(cell))
+    return folder.holds_run and essence(folder.config()) == essence(cell.config)
+
+
+def folder_of(cell: Cell) -> Path:
+    """The run folder of a cell."""
+    assert cell.config.output.out is not None
+    return cell.config.output.out
+
+
+def _done(cell: Cell, attacks: bool) -> bool:
+    if isinstance(cell, AuditCell):
+        return cell.file.exists()
+    complete = holds(cell) and RunFolder(folder_of(cell)).finished
+    return complete and (not attacks or _is_attacked(cell))
+
+
+def _is_attacked(cell: Cell) -> bool:
+    before = read_results(folder_of(cell))
+    return before is not None and before.seed == cell.config.seed
+
+
+def _check_data(done: Sequence[Cell]) -> None:
+    """One run for each way of making the data stands for all."""
+    if not done:
+        return
+    from fedgr_secure.federation.federation import load
+    from fedgr_secure.federation.loop import check_data
+
+    ways = {(config.data, config.noise, config.partition): cell for cell in done for config in [cell.config]}
+    for cell in ways.values():
+        check_data(RunFolder(folder_of(cell)), cell.config, *load(cell.config))
+
+
+def carry_out(
+    plan: Plan,
+    *,
+    jobs: int,
+    on_done: Callable[[Outcome], None] = lambda outcome: None,
+    cells: Sequence[Cell] | None = None,
+) -> list[Outcome]:
     """Do what is not done yet, each cell in a process of its own; a cell that fails does not stop the rest.
+
+    Args:
+        plan: what is done.
+        jobs: worker processes, each with one torch thread.
+        on_done: called when a cell ends.
+        cells: only these of the plan (default: those that are open).
 
     Raises:
         InputError: a setting is not acceptable, before anything is run.
     """
-    return sweep(plan.cells, jobs=jobs, on_done=on_done, work=partial(do, attacks=plan.attacks), isolate=True)
+    work = partial(do, attacks=plan.attacks)
+    return sweep(open_cells(plan) if cells is None else cells, jobs=jobs, on_done=on_done, work=work, isolate=True)
 
 
 def do(cell: Cell, *, attacks: bool) -> Outcome:
@@ -68,11 +130,8 @@ def _guarded(cell: Cell, work: Callable[[], Outcome], *, ran: Outcome | None = N
 def _attacked(outcome: Outcome) -> Outcome:
     """With the attacks' results in the run folder; candidates are drawn by the run's own seed."""
     from attacks.harness import attack
-    from attacks.results import read_results, write_results
 
-    folder, seed = outcome.cell.config.output.out, outcome.cell.config.seed
-    assert folder is not None
-    before = read_results(folder)
-    if before is None or before.seed != seed:
-        write_results(folder, *attack(folder, seed=seed))
+    if not _is_attacked(outcome.cell):
+        folder = folder_of(outcome.cell)
+        write_results(folder, *attack(folder, seed=outcome.cell.config.seed))
     return outcome

@@ -1,8 +1,8 @@
 """A grid: settings (data, noise, partition) times series (method, channel, epsilons), over seeds.
 
-The TOML file holds `title`, `preset`, `seeds`, `reference` (the series without privacy that others are compared with),
-`audit_draws`; settings of every run under `[base]`; and any number of `[[setting]]` and `[[series]]` tables, each with a
-`name` and settings by their flat names, as on the command line. A list in a series is an axis: one row per value.
+The TOML file holds `title`, `preset`, `seeds`, `reference` (the series without privacy that others are compared with)
+and `audit_draws`; settings of every run under `[base]`; and any number of `[[setting]]` and `[[series]]` tables, each
+with a `name` and settings by their flat names, as on the command line. A list in a series is an axis: one row a value.
 """
 
 from __future__ import annotations
@@ -75,9 +75,8 @@ class Row:
     @property
     def name(self) -> str:
         """The series with its axes, such as "histogram, epsilon 1"."""
-        return ", ".join(
-            [self.series, *(f"{key.replace('_', ' ')} {_short(value)}" for key, value in self.axes.items())]
-        )
+        points = (f"{key.replace('_', ' ')} {_short(value)}" for key, value in self.axes.items())
+        return ", ".join([self.series, *points])
 
     def folder(self, root: Path, seed: int) -> Path:
         """Of one run."""
@@ -192,6 +191,8 @@ def _rows(
     for key in changes:
         require(key not in _OWN, f"grid {where}: {name}: {key} is given, allowed: what the sweep does not decide")
     axes = {key: value for key, value in series.items() if isinstance(value, list)}
+    for key, values in axes.items():
+        require(len(values) > 0, f"grid {where}: {name}: {key}: no value, allowed: at least one")
     for values in itertools.product(*axes.values()):
         point = dict(zip(axes, values, strict=True))
         config = _config(preset, {**changes, **point}, f"grid {where}: {place}: {name}", data)

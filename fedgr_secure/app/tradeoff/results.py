@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from attacks.metrics import FALSE_POSITIVE_RATES, Metrics, Scores, evaluate, roc
+from attacks.metrics import FALSE_POSITIVE_RATES, Interval, Metrics, Scores, evaluate, roc
 from attacks.results import Caps, Outcome, Scored, read_results, read_scores
 from fedgr_secure.app.tables import spread
 from fedgr_secure.app.tradeoff.audits import Certified, read_audit
+from fedgr_secure.app.tradeoff.engine import folder_of, holds
 from fedgr_secure.app.tradeoff.grid import Grid, Row
-from fedgr_secure.federation.folder import RunFolder, essence
+from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.records import Summary
 from privacy.claims import PrivacyClaim
 
@@ -61,10 +62,15 @@ class Leak:
     curve: tuple[Scores, Scores]
     caps: Caps | None
 
-    def tpr(self, rate: float) -> float | None:
-        """At one of `FALSE_POSITIVE_RATES`; None where too few others were asked about."""
+    def tpr_interval(self, rate: float) -> Interval | None:
+        """The share of members found at one of `FALSE_POSITIVE_RATES`; None where too few others were asked about."""
         point = self.metrics.points[FALSE_POSITIVE_RATES.index(rate)]
-        return point.tpr.value if point is not None else None
+        return point.tpr if point is not None else None
+
+    def tpr(self, rate: float) -> float | None:
+        """Its value alone."""
+        found = self.tpr_interval(rate)
+        return found.value if found is not None else None
 
 
 @dataclass(frozen=True)
@@ -120,18 +126,16 @@ def collect(grid: Grid, root: Path) -> tuple[Measured, ...]:
 
 
 def _measured(grid: Grid, row: Row, root: Path) -> Measured:
-    found: dict[int, Summary] = {}
-    folders = []
-    for seed in range(grid.seeds):
-        cell = row.cell(root, seed)
-        folder = RunFolder(row.folder(root, seed))
-        if folder.holds_run and essence(folder.config()) == essence(cell.config):
-            summary = folder.summary()
-            if summary is not None:
-                found[seed] = summary
-                folders.append(folder.path)
-    failed = tuple(seed for seed in range(grid.seeds) if seed not in found)
-    return Measured(row, tuple(found.values()), failed, _leaks(folders), read_audit(root, row.config, grid.audit_draws))
+    cells = {seed: row.cell(root, seed) for seed in range(grid.seeds)}
+    found = {seed: RunFolder(folder_of(cell)) for seed, cell in cells.items() if holds(cell)}
+    complete = {seed: summary for seed, folder in found.items() if (summary := folder.summary()) is not None}
+    return Measured(
+        row,
+        tuple(complete.values()),
+        tuple(seed for seed in cells if seed not in complete),
+        _leaks([found[seed].path for seed in complete]),
+        read_audit(root, row.config, grid.audit_draws),
+    )
 
 
 def _leaks(folders: Sequence[Path]) -> tuple[Leak, ...]:

@@ -1,0 +1,304 @@
+"""Trade-offs: grids are read strictly, carried out once, pooled right, and recommended from with reasons."""
+
+import csv
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+from tradeoff_rows import leak, measured
+
+from attacks.metrics import evaluate
+from attacks.results import read_scores
+from fedgr_secure.app import cli
+from fedgr_secure.app.tradeoff import grid as grids
+from fedgr_secure.app.tradeoff.audits import Certified, audit_cells, audit_file
+from fedgr_secure.app.tradeoff.engine import Plan, carry_out, open_cells
+from fedgr_secure.app.tradeoff.recommend import choice, paired, recommend, sieves
+from fedgr_secure.app.tradeoff.results import collect
+from fedgr_secure.app.tradeoff.table import VARYING, as_csv, as_json_lines, columns, dictionary, records
+from fedgr_secure.config import override
+from fedgr_secure.errors import InputError
+from fedgr_secure.sections import Config
+
+TINY = """
+title = "Tiny"
+seeds = 2
+reference = "plain"
+audit_draws = 30_000
+
+[base]
+train_size = 120
+model = "mlp"
+width = 2
+local_epochs = 1
+clients = 4
+cohort = 2
+rounds = 3
+warmup = 1
+"""
+SERIES = """
+[[series]]
+name = "plain"
+channel = "plain"
+
+[[series]]
+name = "noisy"
+channel = "noisy"
+epsilon = [4]
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """`write(text)` is the path of a grid with this content."""
+
+    def path(text):
+        file = tmp_path / "grid.toml"
+        file.write_text(text)
+        return str(file)
+
+    return path
+
+
+def test_lists_are_axes_and_values_have_their_settings_types(write):
+    text = """
+    title = "T"
+    [base]
+    rounds = 7
+    [[setting]]
+    name = "A"
+    [[setting]]
+    name = "B, skewed"
+    partition = "dirichlet"
+    [[series]]
+    name = "noisy"
+    channel = "noisy"
+    epsilon = [1, 4]
+    releases = [2, 3]
+    """
+    grid = grids.load(write(text))
+    assert [(row.setting, row.name) for row in grid.rows[:2]] == [
+        ("A", "noisy, epsilon 1, releases 2"),
+        ("A", "noisy, epsilon 1, releases 3"),
+    ]
+    assert len(grid.rows) == 8 and grid.settings == ("A", "B, skewed")
+    last = grid.rows[-1].config
+    assert (last.proxies.epsilon, last.proxies.releases, last.partition.partition) == (4.0, 3, "dirichlet")
+    assert type(last.proxies.epsilon) is float and last.federation.rounds == 7
+    cell = grid.rows[-1].cell(grids.Path("r"), 2)
+    assert cell.config.output.out.as_posix() == "r/b-skewed/noisy-epsilon-4-releases-3-s2"
+    assert (cell.config.seed, cell.config.output.record_view) == (2, "uploads")
+
+
+@pytest.mark.parametrize("name", grids.names())
+def test_shipped_grids_are_read(name):
+    grid = grids.load(name, data=grids.Path("somewhere"))
+    assert grid.rows and grid.reference in [row.series for row in grid.rows]
+    assert all(row.config.data.path is None or row.config.data.path.parts[0] == "somewhere" for row in grid.rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("title = ", "cannot be read as TOML"),
+        ('title = "T"', "series"),
+        (TINY.replace("seeds", "seed") + SERIES, "seeds"),
+        (TINY.replace("seeds = 2", "seeds = 0") + SERIES, "seeds: 0, allowed"),
+        (TINY + SERIES.replace("epsilon = [4]", "epsilom = [4]"), "'epsilom' (did you mean epsilon?)"),
+        (TINY + SERIES.replace("epsilon = [4]", 'epsilon = ["four"]'), "epsilon"),
+        (TINY + SERIES.replace("epsilon = [4]", "epsilon = [-4]"), "epsilon: -4"),
+        (TINY + SERIES.replace("epsilon = [4]", "seed = 3"), "noisy: seed is given"),
+        (TINY + SERIES.replace("epsilon = [4]", "epsilon = []"), "epsilon: no value"),
+        (
+            TINY + SERIES.replace('"noisy"', '"plain"').replace("epsilon = [4]", ""),
+            "two rows are called default/plain-s0",
+        ),
+        (TINY + SERIES.replace('name = "noisy"', 'name = "/"'), "name: '/'"),
+        (TINY.replace('"plain"', '"plane"') + SERIES, "reference: 'plane' (did you mean plain?)"),
+        (TINY.replace("rounds = 3", 'rounds = "three"') + SERIES, "rounds"),
+    ],
+)
+def test_grids_that_cannot_be_are_refused_by_name(write, text, words):
+    with pytest.raises(InputError) as refused:
+        grids.load(write(text))
+    assert words in str(refused.value)
+
+
+def test_a_plan_is_audited_once_whatever_the_data_it_is_used_with():
+    base = override(Config(), {"channel": "noisy"})
+    rows = [
+        grids.Row(setting, "s", {}, None, override(base, changes))
+        for setting, changes in {
+            "a": {},
+            "b": {"label_noise": "mixed", "partition": "dirichlet"},
+            "c": {"epsilon": 2.0},
+            "d": {"channel": "plain"},
+            "e": {"method": "fedavg"},
+            "f": {"noise": "insecure-seeded"},
+        }.items()
+    ]
+    root = grids.Path("r")
+    cells = audit_cells(root, [row.cell(root, seed) for row in rows for seed in (0, 1)], 1000)
+    assert [cell.config.proxies.epsilon for cell in cells] == [1.0, 2.0]
+    assert audit_file(root, rows[0].config, 1000) != audit_file(root, rows[0].config, 2000)
+    by_client = [override(row.config, {"adjacency": "client"}) for row in rows[:2]]
+    assert len({audit_file(root, config, 1000) for config in by_client}) == 2
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory):
+    """A grid with a series that diverges, carried out: grid, root, outcomes."""
+    folder = tmp_path_factory.mktemp("tradeoff")
+    (folder / "grid.toml").write_text(TINY + SERIES + '\n[[series]]\nname = "wild"\nchannel = "plain"\nlr = 1e30\n')
+    grid, root = grids.load(str(folder / "grid.toml")), folder / "all"
+    said = []
+    carry_out(Plan(grid, root), jobs=2, on_done=said.append)
+    return grid, root, said
+
+
+@pytest.mark.slow
+def test_a_failed_cell_does_not_stop_the_rest_and_is_named(carried):
+    grid, root, said = carried
+    assert len(said) == 7  # three series times two seeds, and one audit
+    assert sorted(o.cell.name for o in said if o.failure) == ["default: wild"] * 2
+    assert all("non-finite" in o.error or "nan" in o.error or "inf" in o.error for o in said if o.failure)
+    plain, noisy, wild = collect(grid, root)
+    assert (len(plain.summaries), len(noisy.summaries), wild.summaries, wild.failed) == (2, 2, (), (0, 1))
+    assert noisy.certified.trials > 0 and noisy.certified.epsilon <= 4.0 and plain.certified is None
+
+
+@pytest.mark.slow
+def test_scores_of_all_seeds_are_pooled(carried):
+    grid, root, _ = carried
+    plain = collect(grid, root)[0]
+    scores = [read_scores(plain.row.folder(root, seed))["matching.any"] for seed in (0, 1)]
+    both = evaluate(np.concatenate([s.scores for s in scores]), np.concatenate([s.truth for s in scores]))
+    found = next(k for k in plain.leaks if (k.attack, k.game) == ("matching", "any"))
+    assert found.metrics == both and found.metrics.members == 240
+    areas = [k.metrics.auc.value for k in plain.leaks]
+    assert areas == sorted(areas, reverse=True) and plain.strongest() is plain.leaks[0]
+    assert plain.strongest("model weights").attack in ("threshold", "series")
+    assert plain.strongest("model weights").caps is None
+
+
+@pytest.mark.slow
+def test_what_is_done_is_not_done_again_and_what_is_lost_is(carried):
+    grid, root, _ = carried
+    plan = Plan(grid, root)
+    names = [cell.name for cell in open_cells(plan)]
+    assert names == ["default: wild"] * 2
+    lost = grid.rows[0].folder(root, 1) / "attacks.json"
+    before = lost.read_bytes()
+    lost.unlink()
+    assert [(cell.name, cell.config.seed) for cell in open_cells(plan)] == [
+        ("default: wild", 0),
+        ("default: plain", 1),
+        ("default: wild", 1),
+    ]
+    assert "default: plain" not in [cell.name for cell in open_cells(dataclasses.replace(plan, attacks=False))]
+    carry_out(plan, jobs=1, cells=open_cells(plan)[1:2])
+    again = json.loads(lost.read_bytes())
+    assert again["outcomes"] == json.loads(before)["outcomes"]
+
+
+@pytest.mark.slow
+def test_the_table_says_what_its_columns_are(carried):
+    grid, root, _ = carried
+    rows = collect(grid, root)
+    table = records(rows)
+    lines = list(csv.DictReader(io.StringIO(as_csv(table))))
+    assert [line["series"] for line in lines] == ["plain", "noisy", "wild"]
+    known = list(csv.DictReader(io.StringIO(dictionary(rows))))
+    assert [entry["column"] for entry in known] == list(lines[0]) == [column.name for column in columns(rows)]
+    assert len({entry["column"] for entry in known}) == len(known) and all(entry["meaning"] for entry in known)
+    assert [json.loads(line) for line in as_json_lines(table).splitlines()] == table
+    plain, noisy, wild = table
+    assert plain["accuracy_last10_mean"] == pytest.approx(np.mean([s.accuracy_last10 for s in rows[0].summaries]))
+    assert (plain["proxies_epsilon"], noisy["proxies_epsilon"], noisy["proxies_adjacency"]) == (
+        None,
+        4.0,
+        "replace-one",
+    )
+    assert (wild["runs"], wild["missing"], wild["accuracy_last10_mean"], wild["accuracy_last10_n"]) == (
+        0,
+        "0 1",
+        None,
+        0,
+    )
+    assert plain["attack_auc_low"] <= plain["attack_auc"] <= plain["attack_auc_high"]
+    assert plain["attack_others"] == 2 * (60 + 1437 - 120 - 300) and plain["attack_tpr_0.1_percent"] is not None
+    assert noisy["proxies_attack_auc_allowed"] < 1.0 and plain["proxies_attack_auc_allowed"] is None
+
+
+def test_a_recommendation_names_channel_cost_and_evidence():
+    certified = Certified(1.0, 0.84, "sum", "PASS", 60_000, 0.95, 30.0)
+    rows = [
+        measured("plain", accuracies=(0.91, 0.93), leaks=[leak(0.99)]),
+        measured("noisy", accuracies=(0.90, 0.91), pearsons=[0.2, None], epsilon=1.0, leaks=[leak(0.6)]),
+        measured("histogram", accuracies=(0.90, 0.93), epsilon=1.0, leaks=[leak(0.52)], certified=certified),
+        measured("histogram", accuracies=(0.94, 0.94), epsilon=8.0),
+    ]
+    words = recommend(rows, "plain", 1.0)
+    assert "take histogram, epsilon 1 (loss proxies: epsilon 1 at delta 1e-05, replace-one)" in words
+    # differences -.01 and 0: mean -.5 points, t interval with one degree of freedom: 12.706 * .00707 / sqrt(2)
+    assert "Accuracy 91.5 %, -0.5 points beside plain (95 %: -6.9 to +5.9, 2 paired seeds)" in words
+    assert "0.520" in words and "(plain: 0.990)" in words and "at least 0.84, of 1 (PASS)" in words
+    assert "The models themselves claim nothing." in words
+
+
+def test_without_a_working_sieve_the_recommendation_says_so():
+    rows = [measured("plain"), measured("noisy", accuracies=(0.95,), pearsons=[0.5], epsilon=1.0)]
+    assert "No sieve works at that" in recommend(rows, "plain", 1.0)
+    assert "No sieve" not in recommend([rows[0], measured("h", pearsons=[0.94], epsilon=1.0)], "plain", 1.0)
+    assert not sieves(measured("h", accuracies=(0.9, 0.9), pearsons=[0.98, None], epsilon=1.0), rows[0])
+    assert sieves(measured("fedavg", pearsons=[None], method="fedavg"), rows[0])
+    assert recommend([measured("plain")], "plain", None) == "No row claims an epsilon: there is nothing to recommend."
+    assert "no complete row claims that" in recommend([measured("h", accuracies=(), epsilon=2.0), *rows], "plain", 0.5)
+
+
+def test_of_rows_within_a_standard_error_that_of_the_least_epsilon_is_taken():
+    wide = measured("a", accuracies=(0.90, 0.96), epsilon=8.0)  # mean .93, standard error .03
+    near = measured("b", accuracies=(0.91, 0.91), epsilon=0.5)
+    far = measured("c", accuracies=(0.89, 0.89), epsilon=0.1)
+    assert choice([wide, near, far]) is near
+    assert choice([measured("a", accuracies=(0.93,), epsilon=8.0), near]).epsilon == 8.0  # one run has no error
+
+
+def test_paired_differences_use_common_seeds_alone():
+    one, other = measured("a", accuracies=(0.5, 0.7, 0.9)), measured("b", accuracies=(0.4, 0.5))
+    change = paired(one, other, "accuracy_last10")
+    assert (change.seeds, round(change.mean, 9)) == (2, 0.15)
+    assert paired(measured("a", accuracies=()), other, "accuracy_last10") is None
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["tradeoff", *words])
+    return ended.value.code
+
+
+def test_what_cannot_be_is_refused_before_anything_is_run(write, tmp_path, capsys):
+    grid, out = write(TINY + SERIES), tmp_path / "out"
+    for words, reason in (
+        (["--target-epsilon", "1"], "target_epsilon: 1, allowed: from 4"),
+        (["--jobs", "0"], "jobs: 0"),
+        (["--seeds", "0"], "seeds: 0"),
+        (["--out", grid], "is a file"),
+        (["--out", str(tmp_path)], "holds files that no trade-off wrote"),
+    ):
+        assert run(grid, "--out", str(out), *words) == 2
+        assert reason in capsys.readouterr().err
+        assert not out.exists()
+    assert run("quack") == 2
+    assert "quack is neither a file nor a shipped grid (did you mean quick?)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_runs_of_another_grid_are_not_mixed_in(carried, write, capsys):
+    _, root, _ = carried
+    (root / "grid.json").write_text("{}")
+    assert run(write(TINY.replace("rounds = 3", "rounds = 4") + SERIES), "--out", str(root)) == 2
+    assert "holds a run of another configuration" in capsys.readouterr().err
+    assert VARYING == ("seconds", "peak_memory")
