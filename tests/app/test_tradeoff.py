@@ -253,6 +253,8 @@ def test_without_a_working_sieve_the_recommendation_says_so():
     assert "No sieve works at that" in recommend(rows, "plain", 1.0)
     assert "No sieve" not in recommend([rows[0], measured("h", pearsons=[0.94], epsilon=1.0)], "plain", 1.0)
     assert not sieves(measured("h", accuracies=(0.9, 0.9), pearsons=[0.98, None], epsilon=1.0), rows[0])
+    unknown = measured("plain", pearsons=[None])
+    assert sieves(measured("h", pearsons=[None], epsilon=1.0), unknown)  # nobody knows the truth there
     assert sieves(measured("fedavg", pearsons=[None], method="fedavg"), rows[0])
     assert recommend([measured("plain")], "plain", None) == "No row claims an epsilon: there is nothing to recommend."
     assert "no complete row claims that" in recommend([measured("h", accuracies=(), epsilon=2.0), *rows], "plain", 0.5)

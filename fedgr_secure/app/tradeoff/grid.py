@@ -191,8 +191,8 @@ def _rows(
     for key in changes:
         require(key not in _OWN, f"grid {where}: {name}: {key} is given, allowed: what the sweep does not decide")
     axes = {key: value for key, value in series.items() if isinstance(value, list)}
-    for key, values in axes.items():
-        require(len(values) > 0, f"grid {where}: {name}: {key}: no value, allowed: at least one")
+    for key, points in axes.items():
+        require(len(points) > 0, f"grid {where}: {name}: {key}: no value, allowed: at least one")
     for values in itertools.product(*axes.values()):
         point = dict(zip(axes, values, strict=True))
         config = _config(preset, {**changes, **point}, f"grid {where}: {place}: {name}", data)
@@ -210,12 +210,16 @@ def _config(preset: str, changes: Mapping[str, Any], where: str, data: Path | No
     try:
         config = override(presets.load(preset), changes)
         config = from_table(to_table(config), where="value")
-        path = config.data.path
-        if path is not None and data is not None:
-            config = override(config, {"path": data / path})
-        return check(config)
+        return check(config if data is None else _within(config, data))
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
+
+
+def _within(config: Config, data: Path) -> Config:
+    """With relative paths of data looked for in a folder."""
+    parts = {"path": config.data, "pretrained": config.model, "partition_file": config.partition}
+    given = {name: getattr(section, name) for name, section in parts.items()}
+    return override(config, {name: data / path for name, path in given.items() if path is not None})
 
 
 def _short(value: Any) -> str:

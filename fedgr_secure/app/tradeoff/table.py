@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from attacks.metrics import Interval
@@ -18,6 +19,9 @@ _SUBJECTS = {
     "proxies_attack": ("loss proxies", "of those that read loss proxies"),
     "models_attack": ("model weights", "of those that read the models alone"),
 }
+
+
+_ENDS = {"": "as measured", "_low": "lower end of the 95 % interval", "_high": "upper end of the 95 % interval"}
 
 
 @dataclass(frozen=True)
@@ -158,24 +162,26 @@ def _leak(prefix: str) -> Iterator[Column]:
     yield column("game", "", "its game: any, target or row", lambda k: k.game)
     yield column("members", "count", "candidates that are members, all runs together", lambda k: k.metrics.members)
     yield column("others", "count", "candidates that are none", lambda k: k.metrics.others)
-    yield column("auc", "area", "under its ROC; .5 is guessing", lambda k: k.metrics.auc.value)
-    yield column("auc_low", "area", "lower end of the 95 % interval", lambda k: k.metrics.auc.low)
-    yield column("auc_high", "area", "upper end of the 95 % interval", lambda k: k.metrics.auc.high)
-    yield column(
-        "auc_allowed", "area", "most that the claim allows; empty without one", lambda k: k.caps and k.caps.auc
-    )
-    for name, rate, words in (("tpr_1_percent", 0.01, "1 %"), ("tpr_0.1_percent", 0.001, "0.1 %")):
-        meaning = f"members found at {words} false positives; empty: too few others for such a rate"
-        yield column(name, "share", meaning, lambda k, rate=rate: _part(k.tpr_interval(rate), "value"))
-        for end, word in (("low", "lower"), ("high", "upper")):
-            meaning = f"{word} end of the 95 % interval"
-            yield column(
-                f"{name}_{end}", "share", meaning, lambda k, rate=rate, end=end: _part(k.tpr_interval(rate), end)
-            )
+    for end, words in _ENDS.items():
+        yield column(f"auc{end}", "area", f"under its ROC, {words}", partial(_auc, end=end))
+    yield column("auc_allowed", "area", "most that the claim allows", lambda k: k.caps.auc if k.caps else None)
+    for name, rate in (("tpr_1_percent", 0.01), ("tpr_0.1_percent", 0.001)):
+        for end, words in _ENDS.items():
+            meaning = f"members found at {100 * rate:g} % false positives, {words}; empty: too few others to tell"
+            yield column(f"{name}{end}", "share", meaning, partial(_tpr, rate=rate, end=end))
 
 
-def _part(interval: Interval | None, name: str) -> Value:
-    value: float | None = getattr(interval, name) if interval is not None else None
+def _auc(leak: Leak, *, end: str) -> Value:
+    return _part(leak.metrics.auc, end)
+
+
+def _tpr(leak: Leak, *, rate: float, end: str) -> Value:
+    return _part(leak.tpr_interval(rate), end)
+
+
+def _part(interval: Interval | None, end: str) -> Value:
+    """The value of an interval, or one of its ends."""
+    value: float | None = getattr(interval, end.removeprefix("_") or "value") if interval is not None else None
     return value
 
 
