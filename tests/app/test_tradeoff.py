@@ -4,6 +4,8 @@ import csv
 import dataclasses
 import io
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from fedgr_secure.app.tradeoff.audits import Certified, audit_cells, audit_file
 from fedgr_secure.app.tradeoff.engine import Plan, carry_out, open_cells
 from fedgr_secure.app.tradeoff.recommend import choice, paired, recommend, sieves
 from fedgr_secure.app.tradeoff.results import collect
-from fedgr_secure.app.tradeoff.table import VARYING, as_csv, as_json_lines, columns, dictionary, records
+from fedgr_secure.app.tradeoff.table import MEASURES, VARYING, as_csv, as_json_lines, columns, dictionary, records
 from fedgr_secure.config import override
 from fedgr_secure.errors import InputError
 from fedgr_secure.sections import Config
@@ -87,14 +89,14 @@ def test_lists_are_axes_and_values_have_their_settings_types(write):
     last = grid.rows[-1].config
     assert (last.proxies.epsilon, last.proxies.releases, last.partition.partition) == (4.0, 3, "dirichlet")
     assert type(last.proxies.epsilon) is float and last.federation.rounds == 7
-    cell = grid.rows[-1].cell(grids.Path("r"), 2)
+    cell = grid.rows[-1].cell(Path("r"), 2)
     assert cell.config.output.out.as_posix() == "r/b-skewed/noisy-epsilon-4-releases-3-s2"
     assert (cell.config.seed, cell.config.output.record_view) == (2, "uploads")
 
 
 @pytest.mark.parametrize("name", grids.names())
 def test_shipped_grids_are_read(name):
-    grid = grids.load(name, data=grids.Path("somewhere"))
+    grid = grids.load(name, data=Path("somewhere"))
     assert grid.rows and grid.reference in [row.series for row in grid.rows]
     assert all(row.config.data.path is None or row.config.data.path.parts[0] == "somewhere" for row in grid.rows)
 
@@ -139,7 +141,7 @@ def test_a_plan_is_audited_once_whatever_the_data_it_is_used_with():
             "f": {"noise": "insecure-seeded"},
         }.items()
     ]
-    root = grids.Path("r")
+    root = Path("r")
     cells = audit_cells(root, [row.cell(root, seed) for row in rows for seed in (0, 1)], 1000)
     assert [cell.config.proxies.epsilon for cell in cells] == [1.0, 2.0]
     assert audit_file(root, rows[0].config, 1000) != audit_file(root, rows[0].config, 2000)
@@ -228,7 +230,7 @@ def test_the_table_says_what_its_columns_are(carried):
         0,
     )
     assert plain["attack_auc_low"] <= plain["attack_auc"] <= plain["attack_auc_high"]
-    assert plain["attack_others"] == 2 * (60 + 1437 - 120 - 300) and plain["attack_tpr_0.1_percent"] is not None
+    assert plain["attack_others"] == 2 * (60 + 1437 - 120 - 300) and plain["attack_tpr_at_0_001"] is not None
     assert noisy["proxies_attack_auc_allowed"] < 1.0 and plain["proxies_attack_auc_allowed"] is None
 
 
@@ -304,3 +306,16 @@ def test_runs_of_another_grid_are_not_mixed_in(carried, write, capsys):
     assert run(write(TINY.replace("rounds = 3", "rounds = 4") + SERIES), "--out", str(root)) == 2
     assert "holds a run of another configuration" in capsys.readouterr().err
     assert VARYING == ("seconds", "peak_memory")
+
+
+def test_the_guide_names_every_measure_and_group_of_columns():
+    words = (Path(__file__).parents[2] / "docs" / "tradeoff.md").read_text()
+    known = {name.strip() for span in re.findall(r"`([^`]*)`", words) for name in span.split(",")}
+    found = [column.name for column in columns([measured("h", epsilon=1.0, leaks=[leak(0.6)])])]
+    assert {measure.field for measure in MEASURES} <= known
+    groups = ("proxies_", "weights_", "run_", "attack", "proxies_attack", "models_attack")
+    assert set(groups) <= known and all(any(name.startswith(group) for name in found) for group in groups)
+    plain = [
+        name for name in found if not re.search("_(mean|sd|n)$", name) and not name.startswith((*groups, "seconds_"))
+    ]
+    assert set(plain) <= known

@@ -165,7 +165,7 @@ def _leak(prefix: str) -> Iterator[Column]:
     for end, words in _ENDS.items():
         yield column(f"auc{end}", "area", f"under its ROC, {words}", partial(_auc, end=end))
     yield column("auc_allowed", "area", "most that the claim allows", lambda k: k.caps.auc if k.caps else None)
-    for name, rate in (("tpr_1_percent", 0.01), ("tpr_0.1_percent", 0.001)):
+    for name, rate in (("tpr_at_0_01", 0.01), ("tpr_at_0_001", 0.001)):
         for end, words in _ENDS.items():
             meaning = f"members found at {100 * rate:g} % false positives, {words}; empty: too few others to tell"
             yield column(f"{name}{end}", "share", meaning, partial(_tpr, rate=rate, end=end))
