@@ -15,7 +15,7 @@ from fedgr_secure.app.secure_report import release_section, secure_section
 from fedgr_secure.app.tables import ABSENT, METHOD_NAMES, data_size, duration, number, percent
 from fedgr_secure.config import data_name, to_toml
 from fedgr_secure.files import write_atomic
-from fedgr_secure.sections import NoiseConfig
+from fedgr_secure.sections import NoiseConfig, PartitionConfig
 from privacy.claims import PrivacyClaim
 
 LAST_ROUNDS = 15
@@ -82,15 +82,24 @@ def _setting_words(run: RunData) -> str:
     method = METHOD_NAMES.get(config.method, config.method)
     if config.method == "central":
         return f"{method}: one {config.model.model} model trained on the pooled {data_name(config)} data."
-    shards = {
-        "iid": "equal random shards",
-        "dirichlet": f"a skewed split of the classes, Dirichlet({config.partition.dirichlet_alpha:g})",
-        "file": "a partition file",
-    }[config.partition.partition]
     return (
         f"{method} trains one {config.model.model} model on {data_name(config)}, split over "
-        f"{federation.clients} clients ({shards}), of which {federation.cohort} train in each round."
+        f"{federation.clients} clients ({shard_words(config.partition)}), of which "
+        f"{federation.cohort} train in each round."
     )
+
+
+def shard_words(partition: PartitionConfig) -> str:
+    """How the images are split.
+
+    >>> shard_words(PartitionConfig(partition="dirichlet", dirichlet_alpha=0.3))
+    'a skewed split of the classes, Dirichlet(0.3)'
+    """
+    return {
+        "iid": "equal random shards",
+        "dirichlet": f"a skewed split of the classes, Dirichlet({partition.dirichlet_alpha:g})",
+        "file": "a partition file",
+    }[partition.partition]
 
 
 def noise_words(noise: NoiseConfig, clients: int) -> str:
