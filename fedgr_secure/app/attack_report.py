@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attacks.metrics import FALSE_POSITIVE_RATES, Interval, Metrics, OperatingPoint, roc
+import numpy as np
+
+from attacks.metrics import FALSE_POSITIVE_RATES, Interval, Metrics, OperatingPoint, Scores, roc
 from attacks.results import FILE, SCORES, Attacked, Outcome, read_scores
 from fedgr_secure.app.html import table
 from fedgr_secure.app.runfolder import RunData
@@ -140,9 +142,6 @@ def _allowed(outcome: Outcome) -> str:
 
 def draw_roc(run: RunData, axes: Axes) -> None:
     """Log-log ROC curves of every game of yes and no, over the region that the claim allows."""
-    import numpy as np
-    from matplotlib.ticker import FuncFormatter
-
     from attacks.caps import tpr_cap
 
     assert run.attacks is not None
@@ -156,26 +155,36 @@ def draw_roc(run: RunData, axes: Axes) -> None:
         top = tpr_cap(line, epsilon=caps.epsilon, delta=caps.delta)
         label = f"allowed by epsilon {caps.epsilon:g}\n({claimed.subject})"
         axes.fill_between(line, top, least, color="#DDDDDD", alpha=0.6, linewidth=0, label=label)
-    axes.plot(line, line, color="#595959", linestyle="--", linewidth=1.1, label="guessing")
+    roc_axes(axes, least=least)
     for place, one in enumerate(played):
         name = f"{one.attack}.{one.game}"
         require(name in scores, f"{run.folder / SCORES}: holds no scores of {name}, which {FILE} names")
         scored = scores[name]
-        fpr, tpr = roc(scored.scores, scored.truth)
-        told = fpr >= 0.999 / (~scored.truth).sum()  # below one of the others a curve is chance alone
-        fpr, tpr = fpr[told], tpr[told]
-        axes.step(
-            fpr,
-            np.maximum(tpr, least),
-            where="post",
-            color=_COLOURS[place % len(_COLOURS)],
-            marker=_MARKERS[place % len(_MARKERS)],
-            markevery=max(1, len(fpr) // 12),
-            markersize=4,
+        style = {"color": _COLOURS[place % len(_COLOURS)], "marker": _MARKERS[place % len(_MARKERS)]}
+        roc_curve(
+            axes,
+            *roc(scored.scores, scored.truth),
+            int((~scored.truth).sum()),
+            least=least,
+            **style,
             label=f"{one.attack}, {one.game}",
         )
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def roc_axes(axes: Axes, *, least: float) -> None:
+    """Logarithmic rates from `least` to 1, with the line of guessing."""
+    from matplotlib.ticker import FuncFormatter
+
+    axes.plot([least, 1], [least, 1], color="#595959", linestyle="--", linewidth=1.1, label="guessing")
     axes.set(xscale="log", yscale="log", xlim=(least, 1.05), ylim=(least, 1.1))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
     axes.set(xlabel="false positive rate", ylabel="true positive rate")
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def roc_curve(axes: Axes, fpr: Scores, tpr: Scores, others: int, *, least: float, **style: Any) -> None:
+    """The curve of an attack asked about so many others; below one of them it would be chance alone."""
+    told = fpr >= 0.999 / others
+    fpr, tpr = fpr[told], np.maximum(tpr[told], least)
+    axes.step(fpr, tpr, where="post", markevery=max(1, len(fpr) // 12), markersize=4, **style)

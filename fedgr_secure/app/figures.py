@@ -1,4 +1,4 @@
-"""The figures of a run: colour-blind safe (Okabe and Ito 2008), readable in print, drawn without a display."""
+"""The figures of a run, and the style of all figures: colour-blind safe (Okabe and Ito 2008), readable in print."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fedgr_secure.app.attack_report import draw_roc
 from fedgr_secure.app.runfolder import LossHistogram, RunData
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BLACK, GREY = "#000000", "#595959"
 ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # names of phases and data are text, whatever characters they hold
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -41,7 +41,10 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.7,
     "hatch.linewidth": 0.6,
     "savefig.dpi": 160,
+    "pdf.fonttype": 42,  # text stays text
 }
+
+Subject = TypeVar("Subject")
 
 
 def run_title(run: RunData) -> str:
@@ -70,7 +73,7 @@ def accuracy_figure(run: RunData) -> Figure | None:
     label = f"mean of the last {len(last)}: {percent(mean)}"
     axes.plot([last[0] - 0.4, last[-1] + 0.4], [mean, mean], color=ORANGE, linewidth=4, label=label, zorder=1.5)
     axes.set_ylabel("test accuracy (%)")
-    _percent(axes.yaxis)
+    percent_axis(axes.yaxis)
     axes.legend(loc="lower right")
     return figure
 
@@ -176,7 +179,7 @@ def clients_figure(run: RunData) -> Figure | None:
     limit = min(1.03, math.ceil(10 * top + 0.5) / 10)
     axes.set(xlabel="true share of wrong labels (%)", ylabel="estimated share of wrong labels (%)", aspect="equal")
     axes.set(xlim=(-0.03, limit), ylim=(-0.03, limit))
-    _percent(axes.xaxis, axes.yaxis)
+    percent_axis(axes.xaxis, axes.yaxis)
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))
     return figure
 
@@ -198,11 +201,11 @@ def cost_figure(run: RunData) -> Figure | None:
     if not run.rounds or not seconds:
         return None
     figure, (left, right) = _new(run, "What the run cost", columns=2, height=1.9 + 0.28 * max(3, len(seconds)))
-    _bars(left, list(seconds), list(seconds.values()), [duration(s) for s in seconds.values()], colour=BLUE)
+    bars(left, list(seconds), list(seconds.values()), [duration(s) for s in seconds.values()], colour=BLUE)
     left.set_xlabel("wall time by phase (s)")
     sent = [sum(r.bytes_up for r in run.rounds), sum(r.bytes_down for r in run.rounds)]
     names = ["sent by clients", "sent by server"]
-    _bars(right, names, [count / 1e6 for count in sent], [data_size(count) for count in sent], colour=ORANGE)
+    bars(right, names, [count / 1e6 for count in sent], [data_size(count) for count in sent], colour=ORANGE)
     right.set_xlabel("data sent (MB; 1 MB = 10^6 bytes)")
     return figure
 
@@ -216,7 +219,7 @@ def attacks_figure(run: RunData) -> Figure | None:
     return figure
 
 
-def _bars(axes: Axes, names: list[str], values: list[float], texts: list[str], *, colour: str) -> None:
+def bars(axes: Axes, names: list[str], values: list[float], texts: list[str], *, colour: str) -> None:
     """Horizontal bars from the top down, each with its value."""
     bars = axes.barh(range(len(names)), values, color=colour, height=0.65)
     axes.set_yticks(range(len(names)), names)
@@ -230,16 +233,22 @@ def _new(
     run: RunData, what: str, *, extra: str = "", columns: int = 1, height: float = 3.6
 ) -> tuple[Figure, list[Axes]]:
     """A figure and its axes, titled with what it shows and of which run."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, height), layout="constrained")
-    figure.suptitle(what, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    axes: list[Axes] = list(figure.subplots(1, columns, squeeze=False).flat)
+    figure, axes = new_figure(what, columns=columns, height=height)
     axes[0].set_title(": ".join([run_title(run), *([extra] if extra else [])]), loc="left", color=GREY)
     return figure, axes
 
 
-def _percent(*axes: Axis) -> None:
+def new_figure(what: str, *, rows: int = 1, columns: int = 1, height: float = 3.6) -> tuple[Figure, list[Axes]]:
+    """A figure as wide as a page, titled with what it shows, and its axes, row by row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, height), layout="constrained")
+    figure.suptitle(what, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def percent_axis(*axes: Axis) -> None:
+    """Label shares in percent, without the sign."""
     from matplotlib.ticker import PercentFormatter
 
     for axis in axes:
@@ -267,11 +276,11 @@ def _curve(axes: Axes, rounds: Sequence[RoundRecord], field: str, *, label: str,
 
 
 @dataclass(frozen=True)
-class FigureKind:
+class FigureKind(Generic[Subject]):
     """A figure: its file name, how it is drawn (None: does not apply), what it is in words, and what it says."""
 
     file: str
-    draw: Callable[[RunData], Figure | None]
+    draw: Callable[[Subject], Figure | None]
     alt: str
     caption: str
 
@@ -327,20 +336,38 @@ def write_figures(run: RunData, folder: Path) -> tuple[str, ...]:
     Raises:
         InputError: a number of the run is beyond what can be drawn.
     """
+    return draw_all(FIGURES, run, folder)
+
+
+def draw_all(
+    kinds: Sequence[FigureKind[Subject]], subject: Subject, folder: Path, formats: Sequence[str] = ("png",)
+) -> tuple[str, ...]:
+    """Draw the figures that apply in `folder / "figures"`, in each format; returns the names of the PNG files.
+
+    Raises:
+        InputError: a number is beyond what can be drawn.
+    """
     import matplotlib
 
     target = folder / "figures"
     make_folder(target)
     names = []
-    with matplotlib.rc_context(_STYLE):
-        for kind in FIGURES:
+    with matplotlib.rc_context(STYLE):
+        for kind in kinds:
             with showing(folder, kind.file):
-                figure = kind.draw(run)
+                figure = kind.draw(subject)
                 if figure is not None:
-                    with disk(target / kind.file, "written"):
-                        figure.savefig(target / kind.file, format="png")
+                    _save(figure, target / kind.file, formats)
                     names.append(kind.file)
     return tuple(names)
+
+
+def _save(figure: Figure, path: Path, formats: Sequence[str]) -> None:
+    """Without a date in it, so that equal figures are equal files."""
+    for kind in formats:
+        own = path.with_suffix(f".{kind}")
+        with disk(own, "written"):
+            figure.savefig(own, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import shlex
 from collections.abc import Sequence
 from html import escape
@@ -10,54 +9,16 @@ from pathlib import Path
 
 from fedgr_secure.app.attack_report import attack_section
 from fedgr_secure.app.figures import FIGURES, last_and_best, run_title, seconds_by_phase, showing, write_figures
-from fedgr_secure.app.html import table
+from fedgr_secure.app.html import figure, page, table
 from fedgr_secure.app.runfolder import RunData, read_run
 from fedgr_secure.app.secure_report import release_section, secure_section
 from fedgr_secure.app.tables import ABSENT, METHOD_NAMES, data_size, duration, number, percent
 from fedgr_secure.config import data_name, to_toml
 from fedgr_secure.files import write_atomic
-from fedgr_secure.sections import NoiseConfig
+from fedgr_secure.sections import NoiseConfig, PartitionConfig
 from privacy.claims import PrivacyClaim
 
 LAST_ROUNDS = 15
-_CSS = """
-:root { color-scheme: light; }
-* { box-sizing: border-box; }
-body { margin: 0; background: #fff; color: #1c1f23; font: 16px/1.55 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
-main { max-width: 56rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem; }
-h2 { font-size: 1.3rem; margin: 2.8rem 0 .8rem; padding-top: .9rem; border-top: 2px solid #d5dae0; }
-p { margin: .6rem 0; max-width: 46rem; }
-.lead { font-size: 1.12rem; }
-.meta, figcaption, .note { color: #4a525c; font-size: .92rem; }
-.warn { border-left: 5px solid #d55e00; background: #fdf3ec; padding: .6rem 1rem; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(11.5rem, 1fr)); gap: .8rem; margin: 1.4rem 0; }
-.tiles div { border: 1px solid #d5dae0; border-radius: 6px; padding: .7rem .9rem; display: flex;
-  flex-direction: column-reverse; justify-content: flex-end; }
-.tiles dt { color: #4a525c; font-size: .88rem; line-height: 1.35; }
-.tiles dd { margin: 0 0 .15rem; font-size: 1.5rem; font-weight: 650; font-variant-numeric: tabular-nums; }
-figure { margin: 0 0 2rem; break-inside: avoid; }
-figure img { display: block; width: 100%; height: auto; }
-figcaption { max-width: 46rem; margin-top: .3rem; }
-.scroll { overflow-x: auto; margin: .8rem 0; }
-table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid #e3e7eb; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-tbody th { font-weight: 600; }
-thead th { border-bottom: 2px solid #9aa4af; white-space: normal; vertical-align: bottom; }
-.claim { border: 1px solid #d5dae0; border-radius: 6px; padding: .7rem 1rem; margin: .9rem 0; break-inside: avoid; }
-.claim h3 { margin: 0 0 .2rem; font-size: 1.02rem; }
-.claim p { max-width: none; margin: .25rem 0; }
-code, pre { font-family: ui-monospace, "DejaVu Sans Mono", Consolas, monospace; font-size: .88rem; }
-pre { background: #f5f7f9; border: 1px solid #e3e7eb; border-radius: 6px; padding: .8rem 1rem; white-space: pre-wrap;
-  overflow-wrap: anywhere; }
-.claim code { overflow-wrap: anywhere; }
-summary { cursor: pointer; padding: .3rem 0; font-weight: 600; }
-summary:focus-visible { outline: 3px solid #0072b2; }
-@media (max-width: 32rem) { main { padding: 1.2rem .9rem 3rem; } h1 { font-size: 1.5rem; } }
-@media print { main { max-width: none; padding: 0; } body { font-size: 11pt; } h2 { break-after: avoid; }
-  details::details-content { content-visibility: visible; block-size: auto; } tr { break-inside: avoid; } }
-"""
 
 
 def write_report(folder: Path) -> Path:
@@ -69,9 +30,9 @@ def write_report(folder: Path) -> Path:
     run = read_run(folder)
     names = write_figures(run, folder)
     with showing(folder, "report.html"):
-        page = _page(run, names)
+        text = _page(run, names)
     path = folder / "report.html"
-    write_atomic(path, page)
+    write_atomic(path, text)
     return path
 
 
@@ -88,15 +49,7 @@ def _page(run: RunData, figures: Sequence[str]) -> str:
         _clients(run),
         _reproduce(run),
     )
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
-        f"<title>{escape(run_title(run))}: run report</title>\n<style>{_CSS}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(part for part in parts if part)
-        + "\n</main>\n</body>\n</html>\n"
-    )
+    return page(f"{run_title(run)}: run report", parts)
 
 
 def _headline(run: RunData) -> str:
@@ -129,15 +82,24 @@ def _setting_words(run: RunData) -> str:
     method = METHOD_NAMES.get(config.method, config.method)
     if config.method == "central":
         return f"{method}: one {config.model.model} model trained on the pooled {data_name(config)} data."
-    shards = {
-        "iid": "equal random shards",
-        "dirichlet": f"a skewed split of the classes, Dirichlet({config.partition.dirichlet_alpha:g})",
-        "file": "a partition file",
-    }[config.partition.partition]
     return (
         f"{method} trains one {config.model.model} model on {data_name(config)}, split over "
-        f"{federation.clients} clients ({shards}), of which {federation.cohort} train in each round."
+        f"{federation.clients} clients ({shard_words(config.partition)}), of which "
+        f"{federation.cohort} train in each round."
     )
+
+
+def shard_words(partition: PartitionConfig) -> str:
+    """How the images are split.
+
+    >>> shard_words(PartitionConfig(partition="dirichlet", dirichlet_alpha=0.3))
+    'a skewed split of the classes, Dirichlet(0.3)'
+    """
+    return {
+        "iid": "equal random shards",
+        "dirichlet": f"a skewed split of the classes, Dirichlet({partition.dirichlet_alpha:g})",
+        "file": "a partition file",
+    }[partition.partition]
 
 
 def noise_words(noise: NoiseConfig, clients: int) -> str:
@@ -191,14 +153,11 @@ def _tiles(run: RunData) -> str:
 
 
 def _figures(run: RunData, names: Sequence[str]) -> str:
-    figures = []
-    for kind in FIGURES:
-        if kind.file in names:
-            image = base64.b64encode((run.folder / "figures" / kind.file).read_bytes()).decode("ascii")
-            figures.append(
-                f'<figure>\n<img alt="{escape(kind.alt)}" src="data:image/png;base64,{image}">\n'
-                f"<figcaption>{escape(kind.caption)}</figcaption>\n</figure>"
-            )
+    figures = [
+        figure(run.folder / "figures" / kind.file, alt=kind.alt, caption=kind.caption)
+        for kind in FIGURES
+        if kind.file in names
+    ]
     return "<section>\n<h2>Figures</h2>\n" + "\n".join(figures) + "\n</section>" if figures else ""
 
 
@@ -232,12 +191,17 @@ def _privacy(claims: Sequence[PrivacyClaim]) -> str:
         intro += '\n<p class="warn">The run makes no privacy claim: assume that everything is visible.</p>'
     elif not any("weight" in claim.subject for claim in claims):
         intro += '\n<p class="warn">No claim covers the model weights: assume that they are not protected.</p>'
-    blocks = "".join(
-        f'\n<div class="claim">\n<h3>{escape(claim.subject)}</h3>\n<p>{escape(claim_words(claim))}</p>\n'
-        f"<p><code>{escape(str(claim))}</code></p>\n</div>"
-        for claim in claims
-    )
+    blocks = "".join("\n" + claim_block(claim) for claim in claims)
     return f"<section>\n<h2>Privacy: what the server sees</h2>\n{intro}{blocks}\n</section>"
+
+
+def claim_block(claim: PrivacyClaim, whose: str = "") -> str:
+    """A claim in words and in full; `whose` it is, where a page has several that differ."""
+    of = f'\n<p class="note">{escape(whose)}</p>' if whose else ""
+    return (
+        f'<div class="claim">\n<h3>{escape(claim.subject)}</h3>\n<p>{escape(claim_words(claim))}</p>\n'
+        f"<p><code>{escape(str(claim))}</code></p>{of}\n</div>"
+    )
 
 
 def claim_words(claim: PrivacyClaim) -> str:

@@ -143,11 +143,19 @@ def _cell(measure: Measure, row: Mapping[str, Any]) -> str:
     value = row[measure.field]
     if value is None:
         return ABSENT
-    text = f"{measure.factor * value['mean']:.{measure.decimals}f}"
-    if value["sd"] is not None:
-        text += f" ± {measure.factor * value['sd']:.{measure.decimals}f}"
-    runs = len(row["seeds"])
-    return text if value["n"] == runs else f"{text} ({value['n']} of {runs} runs)"
+    return spread_words(**value, runs=len(row["seeds"]), factor=measure.factor, decimals=measure.decimals)
+
+
+def spread_words(mean: float, sd: float | None, n: int, *, runs: int, factor: float = 1, decimals: int = 2) -> str:
+    """`mean ± sd` times a factor; says so when the measure applies in only n of the runs.
+
+    >>> spread_words(0.912, 0.01, 3, runs=3, factor=100), spread_words(0.5, None, 1, runs=2)
+    ('91.20 ± 1.00', '0.50 (1 of 2 runs)')
+    """
+    text = f"{factor * mean:.{decimals}f}"
+    if sd is not None:
+        text += f" ± {factor * sd:.{decimals}f}"
+    return text if n == runs else f"{text} ({n} of {runs} runs)"
 
 
 def _told(rows: Sequence[Mapping[str, Any]]) -> list[Measure]:
