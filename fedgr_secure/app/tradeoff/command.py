@@ -133,8 +133,8 @@ def _say(rows: Sequence[Measured], sentence: str, root: Path, page: Path, consol
 
 def _table(setting: str, rows: Sequence[Measured]) -> Table:
     table = Table(title=escape(setting), title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("Row", overflow="fold")
-    for name in ("Runs", "Acc. last 10 (%)", "Pearson", "Epsilon", "Certified", "Attack AUC", "TPR at 1 %"):
+    table.add_column("Row", overflow="fold", min_width=min(22, max(len(row.row.name) for row in rows)))
+    for name in ("Runs", "Acc. (%)", "Pearson", "Eps.", "Cert.", "AUC", "TPR 1 %"):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(escape(row.row.name), *_cells(row))
