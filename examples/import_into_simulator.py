@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from simulator import CLASSES, Client, Vector, federation, losses, run
@@ -44,9 +44,6 @@ class Sieved:
     noise_rate: float = 0.0
 
 
-Sieve = Callable[[Sequence[Sieved], int, Vector], Mixture]
-
-
 def parameters_of(group: secagg.Group) -> secagg.Parameters:
     """Neighbours and threshold; one client may collude with the server."""
     return secagg.Parameters.for_cohort(secagg.Layout((group,), CLIENTS, largest_weight=512), colluders=1)
@@ -56,17 +53,15 @@ def secure_sum(group: secagg.Group, values: list, weights: list[int], round: int
     """The weighted mean of real values, or the sum of counts. Every sum has a name of its own; all halves play here."""
     parameters, digest = parameters_of(group), hashlib.sha256(model.tobytes()).digest()
     context = secagg.sum_context(ENTROPY.draw(32), round, group.name, parameters, digest)
-    public = {"enrolled": ENROLLED, "parameters": parameters, "context": context}
-    policy = secagg.Policy.of(parameters)
+    public: dict[str, Any] = {"enrolled": ENROLLED, "parameters": parameters, "context": context}
     clients = {
-        number: secagg.SecureSumClient(number, identity, policy=policy, weight=weights[number], **public)
-        for number, identity in IDENTITIES.items()
+        k: secagg.SecureSumClient(k, identity, policy=secagg.Policy.of(parameters), weight=weights[k], **public)
+        for k, identity in IDENTITIES.items()
     }
     gives = [secagg.Contribution({group.name: value}, np.random.default_rng()) for value in values]
     return secagg.Wire(secagg.SecureSumServer(**public), clients, gives.__getitem__).run()
 
 
-@lru_cache
 def histogram(records: int, largest: int) -> HistogramProxies:
     """Epsilon 1 for each record over all four releases; the noise of the fewest honest clients suffices."""
     summed = parameters_of(secagg.Group("counts", 24, 1, kind="count"))
@@ -93,10 +88,10 @@ def private(clients: Sequence[Sieved], round: int, model: Vector) -> Mixture:
     return fit_evidence(evidence, seed=round)
 
 
-def simulate(name: str, sieve: Sieve | None) -> None:
+def simulate(name: str, sieve: Callable[[Sequence[Sieved], int, Vector], Mixture] | None) -> None:
     """One run of the simulator, and its figures."""
     draw = np.random.default_rng(0)
-    data, *test = federation(CLIENTS, draw)
+    data, images, labels = federation(CLIENTS, draw)
     clients = [Sieved(client) for client in data]
 
     def observe(number: int, weights: Vector) -> None:
@@ -113,11 +108,11 @@ def simulate(name: str, sieve: Sieve | None) -> None:
         sizes = [max(int(client.data.kept.sum()), 1) for client in clients]  # nobody is told another's
         return secure_sum(group, changes, sizes, number, model).means["update"]
 
-    accuracy = run(data, *test, rounds=ROUNDS, observe=observe, average=average, draw=draw)
+    accuracy = run(data, images, labels, rounds=ROUNDS, observe=observe, average=average, draw=draw)
     rates = [(client.noise_rate, client.data.wrong.mean()) for client in clients]
     pearson = np.corrcoef(rates, rowvar=False)[0, 1] if sieve else float("nan")
-    charged = max(client.memory.releases for client in clients)
-    print(f"{name}: accuracy {accuracy:.3f}, Pearson of noise rates {pearson:.3}, releases charged {charged}")
+    spent = clients[0].memory.releases
+    print(f"{name}: accuracy {accuracy:.3f}, Pearson of noise rates {pearson:.3}, releases charged {spent}")
 
 
 if __name__ == "__main__":
