@@ -425,7 +425,7 @@ def _legend(figure: Figure, *, columns: int = 2) -> None:
     found: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
+            found[label] = handle  # of several the last: the first may have but undefined points
     lines = max(axes.get_xlabel().count("\n") for axes in figure.axes)
     figure.set_figheight(figure.get_figheight() + 0.165 * -(-len(found) // columns) + 0.16 * lines)
     names = [textwrap.fill(name, 100 // columns) for name in found]
