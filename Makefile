@@ -1,6 +1,6 @@
 PYTHON ?= python
 
-.PHONY: check lint types contracts test slow
+.PHONY: check lint types contracts test slow browser
 
 check: lint types contracts test
 
@@ -19,3 +19,6 @@ test:
 
 slow:
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m slow
+
+browser:
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 0 -m browser tests/browser

@@ -1,6 +1,7 @@
 """Made-up but valid results of a grid, without a run: for the tests of what shows them."""
 
-from pathlib import Path
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -49,6 +50,7 @@ def summary(seed=0, *, accuracy=0.9, pearson=0.95, right=0.97, epsilon=None, met
     return Summary(**(values | changes))
 
 
+@cache
 def leak(strength=0.0, *, others=400, subject="loss proxies", attack="matching", epsilon=None):
     """An attack whose scores for members are higher by `strength` standard deviations."""
     draw = np.random.default_rng(7)
@@ -100,10 +102,6 @@ def full():
     rows += [*open_rows("Non-IID", "cifar10-noniid-mixed"), private(1.0, setting="Non-IID")]
     rows += [measured(row("FedGR, histogram", "Non-IID", axes={"epsilon": 8.0}), failed=[0, 1])]
     rows += [measured(row("FedAvg", "<b>Third</b>", method="fedavg"), [summary(1, method="fedavg")], failed=[0])]
-    rows += [private(1.0, setting="<b>Third</b>", series='FedGR <script>alert("x")</script> & $noise$')]
+    hostile = private(1.0, setting="<b>Third</b>", series='FedGR <script>alert("x")</script> & $noise$')
+    rows += [replace(hostile, leaks=(leak(0.1, attack="<i>matching</i>"),))]
     return rows
-
-
-def folder(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    return path

@@ -160,7 +160,7 @@ def draw_roc(run: RunData, axes: Axes) -> None:
         name = f"{one.attack}.{one.game}"
         require(name in scores, f"{run.folder / SCORES}: holds no scores of {name}, which {FILE} names")
         scored = scores[name]
-        style = {"color": _COLOURS[place % len(_COLOURS)], "marker": _MARKERS[place % len(_MARKERS)]}
+        style: dict[str, Any] = {"color": _COLOURS[place % len(_COLOURS)], "marker": _MARKERS[place % len(_MARKERS)]}
         roc_curve(
             axes,
             *roc(scored.scores, scored.truth),

@@ -14,6 +14,7 @@ body { margin: 0; background: #fff; color: #1c1f23; font: 16px/1.55 system-ui, "
 main { max-width: 56rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
 main.wide { max-width: 78rem; }
 .wide figure { max-width: 54rem; }
+.wide tbody th { white-space: normal; min-width: 8rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem; }
 h2 { font-size: 1.3rem; margin: 2.8rem 0 .8rem; padding-top: .9rem; border-top: 2px solid #d5dae0; }
 p { margin: .6rem 0; max-width: 46rem; }
@@ -50,7 +51,8 @@ summary:focus-visible { outline: 3px solid #0072b2; }
 @media print { main { max-width: none; padding: 0; } body { font-size: 11pt; } h2 { break-after: avoid; }
   details::details-content { content-visibility: visible; block-size: auto; } tr { break-inside: avoid; }
   figure img { max-height: 22cm; object-fit: contain; } .scroll { overflow: visible; } table { font-size: 8pt; }
-  th, td { white-space: normal; padding: .2rem .35rem; } .words td:last-child, .words th:last-child { min-width: 0; } }
+  th, td { white-space: normal; padding: .2rem .35rem; } td:nth-child(2) { white-space: nowrap; }
+  .words td:last-child, .words th:last-child { min-width: 0; } }
 """
 
 

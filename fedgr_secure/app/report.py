@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -191,17 +191,19 @@ def _privacy(claims: Sequence[PrivacyClaim]) -> str:
         intro += '\n<p class="warn">The run makes no privacy claim: assume that everything is visible.</p>'
     elif not any("weight" in claim.subject for claim in claims):
         intro += '\n<p class="warn">No claim covers the model weights: assume that they are not protected.</p>'
-    blocks = "".join("\n" + claim_block(claim) for claim in claims)
+    blocks = "".join("\n" + claim_block({claim: ""}) for claim in claims)
     return f"<section>\n<h2>Privacy: what the server sees</h2>\n{intro}{blocks}\n</section>"
 
 
-def claim_block(claim: PrivacyClaim, whose: str = "") -> str:
-    """A claim in words and in full; `whose` it is, where a page has several that differ."""
-    of = f'\n<p class="note">{escape(whose)}</p>' if whose else ""
-    return (
-        f'<div class="claim">\n<h3>{escape(claim.subject)}</h3>\n<p>{escape(claim_words(claim))}</p>\n'
-        f"<p><code>{escape(str(claim))}</code></p>{of}\n</div>"
+def claim_block(claims: Mapping[PrivacyClaim, str]) -> str:
+    """Claims on one subject that mean the same, each in full and, where a page has several, with whose it is."""
+    first = next(iter(claims))
+    full = "".join(
+        f"<p><code>{escape(str(claim))}</code></p>\n" + (f'<p class="note">{escape(whose)}</p>\n' if whose else "")
+        for claim, whose in claims.items()
     )
+    words = f"<h3>{escape(first.subject)}</h3>\n<p>{escape(claim_words(first))}</p>"
+    return f'<div class="claim">\n{words}\n{full}</div>'
 
 
 def claim_words(claim: PrivacyClaim) -> str:

@@ -213,13 +213,12 @@ def _line_of_points(
         axes.errorbar(xs, ys, yerr=errors, **style, markersize=5.5, capsize=3, elinewidth=1.1, label=label, zorder=3)
     hollow = {"marker": style["marker"], "color": style["color"], "markerfacecolor": "white", "linestyle": "none"}
     for epsilon, row in points:
-        spread, at = row.measure(field), axes.get_xaxis_transform()
-        place = (epsilon * shift, spread.mean) if spread is not None else (epsilon * shift, 0.05)
         if words := _undefined(row, field):
-            where = {} if spread is not None else {"transform": at}
-            axes.plot(*place, **hollow, markersize=5.5, zorder=4, **where)
-            coords = "data" if spread is not None else at
-            axes.annotate(words, place, (4, 3), xycoords=coords, textcoords="offset points", fontsize=7, zorder=5)
+            spread = row.measure(field)
+            at = axes.transData if spread is not None else axes.get_xaxis_transform()
+            place = (epsilon * shift, spread.mean if spread is not None else 0.05)
+            axes.plot(*place, **hollow, markersize=5.5, zorder=4, transform=at, label=None if known else label)
+            axes.annotate(words, place, (4, 3), xycoords=at, textcoords="offset points", fontsize=7, zorder=5)
 
 
 def _length(deviation: float | None) -> float:
@@ -426,7 +425,7 @@ def _legend(figure: Figure, *, columns: int = 2) -> None:
     found: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
+            found[label] = handle  # of several the last: the first may have but undefined points
     lines = max(axes.get_xlabel().count("\n") for axes in figure.axes)
     figure.set_figheight(figure.get_figheight() + 0.165 * -(-len(found) // columns) + 0.16 * lines)
     names = [textwrap.fill(name, 100 // columns) for name in found]
@@ -459,7 +458,8 @@ FIGURES: tuple[FigureKind[Study], ...] = (
         "Accuracy against what was measured: the area under the ROC of the strongest membership attack on anything "
         "that the server sees, with its 95 % interval; bars upwards are standard deviations over seeds. Up and to the "
         "left is better. The grey staircase is the Pareto front: no row leaks less without being less accurate. Rows "
-        "whose bars overlap are not told apart. An attack that finds nothing proves nothing: another might.",
+        "whose bars overlap are not told apart. The strongest attack is picked afterwards, so that an area just above "
+        ".5 may be luck; and an attack that finds nothing proves nothing: another might.",
     ),
     FigureKind(
         "certified.png",

@@ -70,7 +70,7 @@ _WORDS = {
     "randaugment_magnitude": "strength of augmentation {}, not {}",
     "cutout": "cutout {}, not {}",
 }
-_NOTHING = {"train_size": "all", "test_size": "all"}
+_NOTHING = {"train_size": "all", "test_size": "all", "flip": "as the data", "crop_padding": "as the data"}
 _SECTIONS = ("data", "partition", "noise", "views", "model", "training", "federation", "dropouts")
 _BESIDE = frozenset({"path", "download", "given_labels", "runner", "store"})
 """settings that say where things are, not what is computed"""

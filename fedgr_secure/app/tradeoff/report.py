@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedgr_secure.app.figures import draw_all, showing
 from fedgr_secure.app.html import figure, page, table
-from fedgr_secure.app.report import claim_block, noise_words, shard_words
+from fedgr_secure.app.report import claim_block, claim_words, noise_words, shard_words
 from fedgr_secure.app.tables import ABSENT, data_size, duration, percent, spread_words
 from fedgr_secure.app.tradeoff.figures import FIGURES, Study, on_front
 from fedgr_secure.app.tradeoff.grid import Grid, Row
@@ -17,7 +17,7 @@ from fedgr_secure.app.tradeoff.published import ACCURACIES, Comparison, accuracy
 from fedgr_secure.app.tradeoff.results import Measured
 from fedgr_secure.config import data_name, to_table, to_toml
 from fedgr_secure.federation.folder import versions
-from fedgr_secure.files import write_atomic
+from fedgr_secure.files import prune, write_atomic
 from privacy.claims import PrivacyClaim
 
 FILE = "tradeoff.html"
@@ -45,6 +45,9 @@ def write_report(grid: Grid, rows: Sequence[Measured], root: Path, sentence: str
     compared = [(row, found) for row in rows if (found := compare(row.row)) is not None]
     study = Study.of(grid, rows)
     names = draw_all(FIGURES, study, root, FORMATS)
+    own = "|".join(Path(kind.file).stem for kind in FIGURES)
+    kept = {f"{Path(name).stem}.{kind}" for name in names for kind in FORMATS}
+    prune(root / "figures", rf"({own})\.({'|'.join(FORMATS)})", kept)  # of an earlier report, and apply no more
     with showing(root, FILE):
         parts = _parts(study, rows, compared, root, names, sentence)
         text = page(f"{grid.title}: privacy and utility", parts, wide=True)
@@ -91,9 +94,13 @@ def _missing(rows: Sequence[Measured]) -> str:
         start = (
             '<p class="warn"><strong>No run of this grid is complete</strong>, so there is nothing to compare.</p>\n'
         )
-    lines = "".join(f"\n<li>{escape(_name(row.row))}: {_seeds(row.failed)}</li>" for row in missing)
+    begun = {row.row.setting for row in rows if row.summaries}
+    lines = dict.fromkeys(
+        f"{_name(row.row)}: {_seeds(row.failed)}" if row.row.setting in begun else f"{row.row.setting}: every run"
+        for row in missing
+    )
     words = f"<summary>{_count(sum(len(row.failed) for row in missing), 'run')} failed or not done</summary>"
-    return f"{start}<details{' open' if len(missing) <= 8 else ''}>\n{words}\n<ul>{lines}\n</ul>\n</details>"
+    return f"{start}<details{' open' * (len(lines) <= 8)}>\n{words}\n{_list(list(lines))}</details>"
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -132,7 +139,7 @@ def _setting_words(row: Row) -> str:
     config = row.config
     images = "all" if config.data.train_size is None else f"{config.data.train_size:,}"
     return (
-        f"{data_name(config)}, {images} training images, over {config.federation.clients} clients "
+        f"Data: {data_name(config)}, {images} training images, over {config.federation.clients} clients "
         f"({shard_words(config.partition)}), of which {config.federation.cohort} train in each of "
         f"{config.federation.rounds} rounds. {noise_words(config.noise, config.federation.clients)}"
     )
@@ -305,23 +312,39 @@ def _claims(rows: Sequence[Measured]) -> str:
     """Every claim once, in words and in full, and which rows make it."""
     if not rows:
         return ""
-    made: dict[PrivacyClaim, list[str]] = {}
+    made: dict[PrivacyClaim, list[Measured]] = {}
     for row in rows:
         for claim in dict.fromkeys(claim for summary in row.summaries for claim in summary.privacy):
-            made.setdefault(claim, []).append(_name(row.row))
-    open_weights = [_name(row.row) for row in rows if not _private_weights(row)]
+            made.setdefault(claim, []).append(row)
+    alike: dict[tuple[str, str], dict[PrivacyClaim, str]] = {}
+    for claim, makers in made.items():
+        group = alike.setdefault((claim.subject, claim_words(claim)), {})
+        group[claim] = f"Claimed by {_who(makers, rows)}."
+    open_weights = [row for row in rows if not _private_weights(row)]
     parts = [
         "<p>This is what a server learns that follows the protocol but reads everything it receives. Anything that is "
         "not listed here is to be taken as unprotected.</p>"
     ]
     if open_weights:
-        who = "of any row" if len(open_weights) == len(rows) else f"of: {'; '.join(open_weights)}"
         parts.append(
-            '<p class="warn"><strong>The model weights are not differentially private</strong> '
-            f"{escape(who)}. An epsilon there is of the loss proxies alone; the models may tell more.</p>"
+            '<p class="warn"><strong>The model weights are not differentially private</strong> in '
+            f"{escape(_who(open_weights, rows))}. An epsilon there is of the loss proxies alone; the models may tell "
+            "more.</p>"
         )
-    parts += [claim_block(claim, f"Made by: {'; '.join(names)}") for claim, names in made.items()]
+    parts += [claim_block(group) for group in alike.values()]
     return "<section>\n<h2>Privacy: what is claimed</h2>\n" + "\n".join(parts) + "\n</section>"
+
+
+def _who(some: Sequence[Measured], rows: Sequence[Measured]) -> str:
+    """Names of some of the rows, with their settings where it is not all of them."""
+    if len(some) == len(rows):
+        return "every row"
+    lines = []
+    for name in dict.fromkeys(row.row.name for row in some):
+        own = [row.row.setting for row in some if row.row.name == name]
+        whole = len(own) == sum(row.row.name == name for row in rows)
+        lines.append(name if whole else f"{name} ({', '.join(own)})")
+    return "; ".join(lines)
 
 
 def _private_weights(row: Measured) -> bool:
