@@ -9,16 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tradeoff_rows import leak, measured
+import tradeoff_rows as made
+from scipy.stats import norm
 
-from attacks.metrics import evaluate
+from attacks.metrics import evaluate, roc
 from attacks.results import read_scores
 from fedgr_secure.app import cli
 from fedgr_secure.app.tradeoff import grid as grids
 from fedgr_secure.app.tradeoff.audits import Certified, audit_cells, audit_file
 from fedgr_secure.app.tradeoff.engine import Plan, carry_out, open_cells
 from fedgr_secure.app.tradeoff.recommend import choice, paired, recommend, sieves
-from fedgr_secure.app.tradeoff.results import collect
+from fedgr_secure.app.tradeoff.results import Leak, collect
 from fedgr_secure.app.tradeoff.table import MEASURES, VARYING, as_csv, as_json_lines, columns, dictionary, records
 from fedgr_secure.config import override
 from fedgr_secure.errors import InputError
@@ -50,6 +51,25 @@ name = "noisy"
 channel = "noisy"
 epsilon = [4]
 """
+
+
+def leak(area, *, others=2000):
+    """An attack with about this area: members' scores are normal quantiles, shifted."""
+    grid = norm.ppf((np.arange(others) + 0.5) / others)
+    scores = np.concatenate([grid + np.sqrt(2) * norm.ppf(area), grid])
+    truth = np.arange(2 * others) < others
+    return Leak("matching", "any", "loss proxies", evaluate(scores, truth), roc(scores, truth), None)
+
+
+def measured(series, *, accuracies=(0.9,), pearsons=None, epsilon=None, leaks=(), certified=None, **changes):
+    """A row with one run for each accuracy, seeds from 0."""
+    axes = {} if epsilon is None else {"epsilon": epsilon}
+    row = made.row(series, axes=axes, **{"channel": "plain" if epsilon is None else "histogram"} | changes)
+    runs = [
+        made.summary(seed, pearson=pearson, epsilon=epsilon, accuracy_last10=accuracy)
+        for seed, (accuracy, pearson) in enumerate(zip(accuracies, pearsons or [0.98] * len(accuracies), strict=True))
+    ]
+    return made.measured(row, runs, leaks=leaks, certified=certified)
 
 
 @pytest.fixture
@@ -120,6 +140,7 @@ def test_shipped_grids_are_read(name):
         (TINY + SERIES.replace('name = "noisy"', 'name = "/"'), "name: '/'"),
         (TINY.replace('"plain"', '"plane"') + SERIES, "reference: 'plane' (did you mean plain?)"),
         (TINY.replace("rounds = 3", 'rounds = "three"') + SERIES, "rounds"),
+        (TINY + '[[setting]]\nname = "A"\npublished = "cifar10-iid-mix"\n' + SERIES, "did you mean cifar10-iid-mixed?"),
     ],
 )
 def test_grids_that_cannot_be_are_refused_by_name(write, text, words):

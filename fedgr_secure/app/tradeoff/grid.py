@@ -19,6 +19,7 @@ from typing import Any
 
 from fedgr_secure.app import presets
 from fedgr_secure.app.sweep import Cell, slug
+from fedgr_secure.app.tradeoff.published import SETTINGS
 from fedgr_secure.checks import check
 from fedgr_secure.config import from_table, override, to_table
 from fedgr_secure.errors import InputError, nearest, require
@@ -187,6 +188,11 @@ def _rows(
     setting, series = dict(setting), dict(series)
     place, name = (_name(table, f"grid {where}") for table in (setting, series))
     published, preset = setting.pop("published", None), setting.pop("preset", head.preset)
+    require(
+        published is None or published in SETTINGS,
+        f"grid {where}: {place}: published: {published!r}{nearest(str(published), SETTINGS)}, allowed: "
+        f"{', '.join(SETTINGS)}",
+    )
     changes = {**head.base, **setting, **series}
     for key in changes:
         require(key not in _OWN, f"grid {where}: {name}: {key} is given, allowed: what the sweep does not decide")
