@@ -16,15 +16,10 @@ from typing import Any
 import numpy as np
 from simulator import CLASSES, Client, Vector, federation, losses, run
 
-from fedgr_secure import Mixture, fit_mixture, judge
-from fedgr_secure.method.evidence import NoisyCounts
-from fedgr_secure.method.fit import fit_evidence
+from fedgr_secure import Mixture, NoisyCounts, fit_evidence, fit_mixture, judge
 from fedgr_secure.method.proxies import cap_losses, running_mean
 from privacy import secagg
-from privacy.budget import Budget, Schedule
-from privacy.channels.channel import Losses, Memory
-from privacy.channels.histogram import HistogramProxies
-from privacy.mechanisms import SystemNoise
+from privacy.channels import Budget, HistogramProxies, Losses, Memory, Schedule, SystemNoise
 
 CLIENTS, ROUNDS = 10, 25
 SIEVED = Schedule(first=6, dense_until=6, every=6)  # rounds in which losses are uploaded: 6, 12, 18, 24

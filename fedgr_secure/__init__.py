@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fedgr_secure.federation.loop import Result, resume, run
     from fedgr_secure.federation.view import ServerView
     from fedgr_secure.method.client import FedGRClient
+    from fedgr_secure.method.evidence import NoisyCounts, NoisyValues
+    from fedgr_secure.method.fit import fit_evidence
     from fedgr_secure.method.server import FedGRServer
     from fedgr_secure.method.sieve import Mixture, fit_mixture, judge
     from fedgr_secure.registry import METHODS
@@ -31,9 +33,12 @@ __all__ = [
     "FedGRClient",
     "FedGRServer",
     "Mixture",
+    "NoisyCounts",
+    "NoisyValues",
     "PlainProxies",
     "Result",
     "ServerView",
+    "fit_evidence",
     "fit_mixture",
     "judge",
     "override",
@@ -46,9 +51,12 @@ _LAZY = {
     "FedGRClient": "fedgr_secure.method.client",
     "FedGRServer": "fedgr_secure.method.server",
     "Mixture": "fedgr_secure.method.sieve",
+    "NoisyCounts": "fedgr_secure.method.evidence",
+    "NoisyValues": "fedgr_secure.method.evidence",
     "PlainProxies": "privacy.channels.plain",
     "Result": "fedgr_secure.federation.loop",
     "ServerView": "fedgr_secure.federation.view",
+    "fit_evidence": "fedgr_secure.method.fit",
     "fit_mixture": "fedgr_secure.method.sieve",
     "judge": "fedgr_secure.method.sieve",
     "resume": "fedgr_secure.federation.loop",
