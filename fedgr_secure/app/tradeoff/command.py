@@ -20,13 +20,15 @@ from fedgr_secure.app.tradeoff.engine import Plan, carry_out, folder_of, holds, 
 from fedgr_secure.app.tradeoff.recommend import recommend
 from fedgr_secure.app.tradeoff.report import write_report
 from fedgr_secure.app.tradeoff.results import Measured, Spread, collect
+from fedgr_secure.app.tradeoff.shown import markdown
 from fedgr_secure.app.tradeoff.table import as_csv, as_json_lines, dictionary, records
 from fedgr_secure.checks import claims_proxies, trains_privately
 from fedgr_secure.errors import require
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.files import make_folder, write_atomic
 
-CSV, JSON_LINES, DICTIONARY, MARK = "results.csv", "results.jsonl", "columns.csv", "grid.json"
+CSV, JSON_LINES, MARKDOWN, DICTIONARY = "results.csv", "results.jsonl", "results.md", "columns.csv"
+MARK = "grid.json"
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def tradeoff(asked: Asked, *, as_json: bool) -> int:
         rows = collect(grid, root)
         sentence = recommend(rows, grid.reference, asked.target_epsilon)
         table = records(rows)
-        for name, text in ((CSV, as_csv(table)), (JSON_LINES, as_json_lines(table)), (DICTIONARY, dictionary(rows))):
+        texts = {CSV: as_csv(table), JSON_LINES: as_json_lines(table), DICTIONARY: dictionary(rows)}
+        for name, text in (texts | {MARKDOWN: f"{markdown(rows)}\n{sentence}\n"}).items():
             write_atomic(root / name, text)
         page = write_report(grid, rows, root, sentence)
     _say(rows, sentence, root, page, Output(quiet=as_json))

@@ -10,18 +10,18 @@ from pathlib import Path
 from fedgr_secure.app.figures import draw_all, showing
 from fedgr_secure.app.html import figure, page, table
 from fedgr_secure.app.report import claim_block, claim_words, noise_words, shard_words
-from fedgr_secure.app.tables import ABSENT, data_size, duration, percent, spread_words
+from fedgr_secure.app.tables import ABSENT
 from fedgr_secure.app.tradeoff.figures import FIGURES, Study, on_front
 from fedgr_secure.app.tradeoff.grid import Grid, Row
 from fedgr_secure.app.tradeoff.published import ACCURACIES, Comparison, accuracy, compare
 from fedgr_secure.app.tradeoff.results import Measured
+from fedgr_secure.app.tradeoff.shown import UNDEFINED, spread_cell, tables
 from fedgr_secure.config import data_name, to_table, to_toml
 from fedgr_secure.federation.folder import versions
 from fedgr_secure.files import prune, write_atomic
 from privacy.claims import PrivacyClaim
 
 FILE = "tradeoff.html"
-UNDEFINED = "undefined"
 FORMATS = ("png", "pdf")
 _VERDICTS = {
     "PASS": "the certified bound comes near the claim, and nothing refutes it",
@@ -125,14 +125,11 @@ def _results(study: Study, rows: Sequence[Measured]) -> str:
 def _setting(name: str, rows: Sequence[Measured]) -> str:
     if not any(row.summaries for row in rows):
         return f"<h3>{escape(name)}</h3>\n<p>No run is complete in this setting.</p>"
-    tables = (
-        ("What it is good for", _use_table(rows)),
-        ("What leaks", _leak_table(rows)),
-        ("What it costs", _cost_table(rows)),
-    )
     words = {_setting_words(row.row) for row in rows}  # a series may have its own data or noise
     intro = f"\n<p>{escape(words.pop())}</p>" if len(words) == 1 else ""
-    return f"<h3>{escape(name)}</h3>{intro}\n" + "\n".join(f"<h4>{what}</h4>\n{one}" for what, one in tables)
+    return f"<h3>{escape(name)}</h3>{intro}\n" + "\n".join(
+        f"<h4>{what}</h4>\n{table(*cells)}" for what, cells in tables(rows)
+    )
 
 
 def _setting_words(row: Row) -> str:
@@ -142,86 +139,6 @@ def _setting_words(row: Row) -> str:
         f"Data: {data_name(config)}, {images} training images, over {config.federation.clients} clients "
         f"({shard_words(config.partition)}), of which {config.federation.cohort} train in each of "
         f"{config.federation.rounds} rounds. {noise_words(config.noise, config.federation.clients)}"
-    )
-
-
-def _use_table(rows: Sequence[Measured]) -> str:
-    head = ("Row", "Runs", "Accuracy, last 10 (%)", "Accuracy, best (%)", "Noise-rate Pearson", "Verdicts right (%)")
-    return table(
-        (*head, "Calibration error"),
-        [
-            (
-                row.row.name,
-                f"{len(row.summaries)} of {len(row.summaries) + len(row.failed)}",
-                _spread(row, "accuracy_last10", 100, 1),
-                _spread(row, "accuracy_best", 100, 1),
-                _spread(row, "noise_rate_pearson", 1, 3),
-                _spread(row, "mislabel_accuracy", 100, 1),
-                _spread(row, "mislabel_calibration_error", 1, 3),
-            )
-            for row in rows
-        ],
-    )
-
-
-_SIEVED = ("noise_rate_pearson", "mislabel_accuracy")
-
-
-def _spread(row: Measured, field: str, factor: float, decimals: int) -> str:
-    """A measure; "undefined" where the method has it and no run has a value."""
-    spread, runs = row.measure(field), len(row.summaries)
-    if spread is None:
-        return UNDEFINED if runs and field in _SIEVED and row.row.config.method == "fedgr" else ABSENT
-    return spread_words(spread.mean, spread.sd, spread.n, runs=runs, factor=factor, decimals=decimals)
-
-
-def _leak_table(rows: Sequence[Measured]) -> str:
-    head = (
-        "Row",
-        "Claimed epsilon",
-        "Strongest attack",
-        "AUC [95 %]",
-        "TPR at 1 % FPR",
-        "TPR at 0.1 % FPR",
-        "Certified",
-    )
-    return table(head, [(row.row.name, _claimed(row), *_attack(row), _certified(row)) for row in rows])
-
-
-def _claimed(row: Measured) -> str:
-    if not row.summaries:
-        return ABSENT
-    if row.epsilon is None:
-        return "none"
-    return f"{row.epsilon:.3g}, {'whole run' if row.claim('whole run') is not None else 'losses alone'}"
-
-
-def _attack(row: Measured) -> tuple[str, ...]:
-    leak = row.strongest()
-    if leak is None:
-        return ("not attacked" if row.summaries else ABSENT, ABSENT, ABSENT, ABSENT)
-    rates = [UNDEFINED if rate is None else percent(rate) for rate in (leak.tpr(0.01), leak.tpr(0.001))]
-    return (f"{leak.attack} ({leak.game}), on {leak.subject}", str(leak.metrics.auc), *rates)
-
-
-def _certified(row: Measured) -> str:
-    found = row.certified
-    return ABSENT if found is None else f"{found.epsilon:.3g} of {found.claimed:.3g}: {found.verdict}"
-
-
-def _cost_table(rows: Sequence[Measured]) -> str:
-    return table(
-        ("Row", "Sent by clients (MB)", "Sent by the server (MB)", "Time", "Peak memory"),
-        [
-            (
-                row.row.name,
-                _spread(row, "bytes_up", 1e-6, 2),
-                _spread(row, "bytes_down", 1e-6, 2),
-                duration(seconds.mean) if (seconds := row.measure("seconds")) else ABSENT,
-                data_size(memory.mean) if (memory := row.measure("peak_memory")) else ABSENT,
-            )
-            for row in rows
-        ],
     )
 
 
@@ -288,7 +205,7 @@ def _beside_setting(name: str, compared: Sequence[tuple[Measured, Comparison]]) 
             row.row.name,
             found.method,
             f"{found.accuracy:.2f}" + (f" ({found.note})" if found.note else ""),
-            _spread(row, "accuracy_last10", 100, 2),
+            spread_cell(row, "accuracy_last10", 100, 2),
             "; ".join(words for words in found.differences if words not in common) or ABSENT,
         )
         for row, found in compared
