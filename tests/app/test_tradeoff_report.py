@@ -91,7 +91,7 @@ class TestFigures:
         figure = sieve_figure(Study.of(made.grid(rows), rows))
         words = texts(figure)
         assert "2/2" in words and "1/2" in words and "none" in words
-        assert "claimed epsilon\n1/2: undefined in 1 of 2 runs" in words
+        assert "claimed epsilon\nk/n: undefined in k of n runs" in words
         hollow = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white"]
         assert len(hollow) == 2
 

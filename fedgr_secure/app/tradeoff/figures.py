@@ -165,7 +165,7 @@ def _say_undefined(axes: Axes, rows: Sequence[Measured], field: str) -> None:
         axes.set_ylim(low - 0.18 * (high - low), high)
         axes.fill_between([0, 1], 0.12, color="#E8E8E8", linewidth=0, transform=axes.transAxes, zorder=0.5)
         axes.text(-0.02, 0.05, "none", transform=axes.transAxes, ha="right", va="center", fontsize=8, color=GREY)
-    counts = ["1/2: undefined in 1 of 2 runs"] if any(_undefined(row, field) for row in rows) else []
+    counts = ["k/n: undefined in k of n runs"] if any(_undefined(row, field) for row in rows) else []
     nowhere = [row.row.name for row in rows if row.epsilon is None and row.measure(field) is None]
     _note(axes, "claimed epsilon", "; ".join([*counts, *([f"undefined: {_names(nowhere)}"] if nowhere else [])]))
 
