@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fedgr_secure.app.output import Output
 from fedgr_secure.app.sweep import Cell, Outcome
-from fedgr_secure.app.tables import ABSENT, number, percent
+from fedgr_secure.app.tables import ABSENT, number
 from fedgr_secure.app.telling import Teller, cells_bar
 from fedgr_secure.app.tradeoff import grid as grids
 from fedgr_secure.app.tradeoff.engine import Plan, carry_out, folder_of, holds, open_cells
@@ -137,7 +137,7 @@ def _say(rows: Sequence[Measured], sentence: str, root: Path, page: Path, consol
 def _table(setting: str, rows: Sequence[Measured]) -> Table:
     table = Table(title=escape(setting), title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("Row", overflow="fold", min_width=min(22, max(len(row.row.name) for row in rows)))
-    for name in ("Runs", "Acc. (%)", "Pearson", "Eps.", "Cert.", "AUC", "TPR 1 %"):
+    for name in ("Runs", "Acc. (%)", "Pearson", "Eps.", "Cert.", "AUC"):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(escape(row.row.name), *_cells(row))
@@ -155,7 +155,6 @@ def _cells(row: Measured) -> list[str]:
         ABSENT if row.epsilon is None else f"{row.epsilon:.3g}",
         ABSENT if row.certified is None else f"{row.certified.epsilon:.2f}",
         number(leak.metrics.auc.value if leak else None),
-        percent(leak.tpr(0.01) if leak else None),
     ]
 
 
