@@ -20,6 +20,7 @@ _RESAMPLES = 300
 
 Scores = NDArray[np.float64]
 Truths = NDArray[np.bool_]
+Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -164,15 +165,16 @@ def _point(fpr: Scores, tpr: Scores, wanted: float, members: int, others: int) -
 def _auc(scores: Scores, member: Truths, draw: np.random.Generator) -> Interval:
     """The area as a rank statistic, and the middle 95 % of stratified resamples (Efron and Tibshirani 1993)."""
     inside, outside = np.sort(scores[member]), np.sort(scores[~member])
-    areas = [
-        _area(np.sort(draw.choice(inside, inside.size)), np.sort(draw.choice(outside, outside.size)))
-        for _ in range(_RESAMPLES)
-    ]
+    under, upto = (np.searchsorted(outside, inside, side=side) for side in ("left", "right"))
+
+    def area(times_inside: Counts, times_outside: Counts) -> float:
+        """P[a member's score is above another's] + half of the ties, where each score is there so many times."""
+        below = np.concatenate([[0], np.cumsum(times_outside)])
+        return float(times_inside @ (below[under] + below[upto]) / (2 * times_inside.sum() * times_outside.sum()))
+
+    def resampled(count: int) -> Counts:
+        return np.bincount(draw.integers(0, count, count), minlength=count)
+
+    areas = [area(resampled(inside.size), resampled(outside.size)) for _ in range(_RESAMPLES)]
     low, high = np.quantile(areas, [0.025, 0.975])
-    return Interval(_area(inside, outside), float(low), float(high))
-
-
-def _area(inside: Scores, outside: Scores) -> float:
-    """P[a member's score is above another's] + half of the ties; both sorted."""
-    below = np.searchsorted(outside, inside, side="left") + np.searchsorted(outside, inside, side="right")
-    return float(below.mean() / (2 * outside.size))
+    return Interval(area(np.ones_like(under), np.ones(outside.size, np.int64)), float(low), float(high))

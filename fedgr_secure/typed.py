@@ -76,8 +76,8 @@ def _record(kind: type, value: Any, where: str, *, defaults: bool) -> Any:
     fields = _fields(kind)
     if "schema" in fields.keys() & value.keys():  # first: of another schema, other keys are to be expected
         decode(fields["schema"], value["schema"], f"{where}: schema")
-    for key in value:
-        require(key in fields, f"{where}: unknown key {short(key)}{nearest(str(key), fields)}")
+    for key in value.keys() - fields.keys():
+        raise InputError(f"{where}: unknown key {short(key)}{nearest(str(key), fields)}")
     missing = fields.keys() - value.keys()
     require(defaults or not missing, f"{where}: {', '.join(sorted(missing))} is missing")
     values = {key: decode(fields[key], entry, f"{where}: {key}", defaults=defaults) for key, entry in value.items()}
