@@ -76,6 +76,7 @@ class TestFront:
 
 
 class TestFigures:
+    @pytest.mark.slow
     def test_all_are_written_as_png_and_pdf(self, full):
         names = ["utility", "sieve", "leakage", "certified", "roc", "cost"]
         written = {path.name for path in (full.parent / "figures").iterdir()}
@@ -206,6 +207,7 @@ class TestPage:
         assert f"{warning}FedAvg; FedGR, plain." in page([*made.open_rows(), safe], tmp_path)
         assert warning not in page([safe], tmp_path)
 
+    @pytest.mark.slow
     def test_verdicts_and_the_front_are_in_words(self, full):
         text = full.read_text()
         assert "<li>NO POWER: the certified bound is far below the claim" in text
@@ -213,6 +215,7 @@ class TestPage:
         assert "<li>Non-IID: FedGR, plain; FedGR, histogram, epsilon 1</li>" in text
         assert "Not attacked: FedAvg (&lt;b&gt;Third&lt;/b&gt;)." in text
 
+    @pytest.mark.slow
     def test_one_row_in_one_setting(self, tmp_path):
         rows = made.open_rows()[:1]
         text = page(rows, tmp_path, reference=None)
@@ -232,6 +235,7 @@ class TestPage:
         page(made.open_rows(), tmp_path)
         assert [path.name for path in (tmp_path / "figures").iterdir()] == ["mine.png"]
 
+    @pytest.mark.slow
     def test_it_is_the_same_again(self, tmp_path, monkeypatch):
         monkeypatch.setattr("fedgr_secure.app.tradeoff.report.FIGURES", FIGURES[:1])
         rows = [*made.open_rows(), made.private(1.0)]

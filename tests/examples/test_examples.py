@@ -55,6 +55,7 @@ def test_the_attack_script_finds_members_in_the_clear_and_none_in_the_histogram(
     assert {path.name for path in tmp_path.iterdir()} == {"plain", "private"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "code", "word"), [(3.0, 1, "ABOVE"), (0.0, 0, "kept")])
 def test_the_gate_of_the_attack_script_is_closed_by_an_attack_that_works(shift, code, word, capsys):
     gate = runpy.run_path(str(EXAMPLES / "attack.py"))["gate"]
