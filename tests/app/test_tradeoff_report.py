@@ -7,16 +7,9 @@ import pytest
 import tradeoff_rows as made
 
 from fedgr_secure.app import presets
-from fedgr_secure.app.tradeoff.figures import (
-    FIGURES,
-    Study,
-    certified_figure,
-    front,
-    leakage_figure,
-    on_front,
-    sieve_figure,
-    utility_figure,
-)
+from fedgr_secure.app.tradeoff.drawing import Study
+from fedgr_secure.app.tradeoff.epsilon_figures import sieve_figure, utility_figure
+from fedgr_secure.app.tradeoff.figures import FIGURES, certified_figure, front, leakage_figure, on_front
 from fedgr_secure.app.tradeoff.published import ACCURACIES, SETTINGS, accuracy, compare, differences
 from fedgr_secure.app.tradeoff.report import write_report
 from fedgr_secure.config import override

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from attacks.metrics import Interval
 from fedgr_secure.app.attack_report import roc_axes, roc_curve
@@ -17,9 +14,6 @@ from fedgr_secure.app.figures import (
     GREEN,
     GREY,
     ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
     FigureKind,
     bars,
     new_figure,
@@ -27,61 +21,22 @@ from fedgr_secure.app.figures import (
 )
 from fedgr_secure.app.tables import ABSENT, data_size, duration
 from fedgr_secure.app.tradeoff.audits import Certified
-from fedgr_secure.app.tradeoff.grid import Grid, Row
+from fedgr_secure.app.tradeoff.drawing import (
+    Study,
+    bar_length,
+    in_words,
+    line_of,
+    note,
+    one_legend,
+    plain_ticks,
+    setting_panels,
+)
+from fedgr_secure.app.tradeoff.epsilon_figures import sieve_figure, utility_figure
 from fedgr_secure.app.tradeoff.results import Leak, Measured, Spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
-_MARKERS = "osD^v<>ph"
-_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 4)))
-_FILLS = ("left", "bottom", "right", "top")
-_EPSILONS = ("weights_epsilon", "epsilon")
-_JOINED = "\u00a0"
-
-
-@dataclass(frozen=True)
-class Study:
-    """What is drawn: a grid and the rows that have a complete run."""
-
-    grid: Grid
-    rows: tuple[Measured, ...]
-
-    @classmethod
-    def of(cls, grid: Grid, rows: Sequence[Measured]) -> Study:
-        """Of all rows, of which those without a run are left out."""
-        return cls(grid, tuple(row for row in rows if row.summaries))
-
-    def by_setting(self, rows: Sequence[Measured]) -> dict[str, list[Measured]]:
-        """Some of the rows by their settings, in the order of the grid."""
-        found = {name: [row for row in rows if row.row.setting == name] for name in self.grid.settings}
-        return {name: own for name, own in found.items() if own}
-
-    def style(self, row: Row) -> dict[str, Any]:
-        """Colour, marker and line of the row's series; the reference is black."""
-        series = list(dict.fromkeys(_line(one) for one in self.grid.rows))
-        place = series.index(_line(row))
-        others = [name for name in series if name != self.grid.reference]
-        black = _line(row) == self.grid.reference
-        return {
-            "color": BLACK if black else _COLOURS[others.index(_line(row)) % len(_COLOURS)],
-            "marker": _MARKERS[place % len(_MARKERS)],
-            "linestyle": _LINES[place % len(_LINES)],
-        }
-
-    def own_style(self, row: Row) -> dict[str, Any]:
-        """With a marker and a line of the row's own within the series: the largest epsilon has a full marker."""
-        mates = [one.name for one in self.grid.rows if one.setting == row.setting and _line(one) == _line(row)]
-        place = len(mates) - 1 - mates.index(row.name)
-        style = self.style(row)
-        fill = "full" if place == 0 else _FILLS[(place - 1) % len(_FILLS)]
-        return style | {"fillstyle": fill, "markerfacecoloralt": "white", "linestyle": _LINES[place % len(_LINES)]}
-
-    def label(self, name: str) -> str:
-        """A name for the legend, which says which is the reference."""
-        return f"{name} (reference)" if name == self.grid.reference else name
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -104,137 +59,15 @@ def on_front(rows: Sequence[Measured]) -> list[Measured]:
     return [placed[place][0] for place in front(points)]
 
 
-def utility_figure(study: Study) -> Figure | None:
-    """Accuracy against the claimed epsilon."""
-    measures = [("accuracy_last10", "accuracy, last 10 rounds (%)")]
-    return _against_epsilon(study, study.rows, "What privacy costs: accuracy against claimed epsilon", measures)
-
-
-def sieve_figure(study: Study) -> Figure | None:
-    """What the sieve knows against the claimed epsilon."""
-    measures = [
-        ("noise_rate_pearson", "Pearson of noise rates"),
-        ("mislabel_accuracy", "verdicts that are right (%)"),
-    ]
-    rows = [row for row in study.rows if row.row.config.method == "fedgr"]
-    return _against_epsilon(study, rows, "What privacy costs: the sieve against claimed epsilon", measures)
-
-
-def _against_epsilon(
-    study: Study, rows: Sequence[Measured], what: str, measures: Sequence[tuple[str, str]]
-) -> Figure | None:
-    settings = study.by_setting(rows)
-    settings = {name: own for name, own in settings.items() if any(row.epsilon is not None for row in own)}
-    if not any(row.measure(field) for own in settings.values() for row in own for field, _ in measures):
-        return None
-    figure, panels = _panels(what, settings, height=2.6, each=len(measures))
-    for name, own in settings.items():
-        for axes, (field, words) in zip(panels[name], measures, strict=True):
-            _epsilon_panel(study, axes, own, field)
-            axes.set_ylabel(words)
-            if "%" in words:
-                percent_axis(axes.yaxis)
-    _legend(figure)
-    return figure
-
-
-def _epsilon_panel(study: Study, axes: Axes, rows: Sequence[Measured], field: str) -> None:
-    """One measure in one setting: a line per series, a band where nothing is claimed, and what is undefined."""
-    lines: dict[str, list[Measured]] = {}
-    for row in rows:
-        lines.setdefault(_line(row.row) if row.epsilon is not None else row.row.name, []).append(row)
-    epsilons = sorted({row.epsilon for row in rows if row.epsilon is not None})
-    axes.set_xscale("log")
-    axes.set_xlim(epsilons[0] / 1.6, epsilons[-1] * 1.6)
-    _plain_ticks(axes, epsilons)
-    for place, (name, own) in enumerate(lines.items()):
-        if own[0].epsilon is None:
-            _band(study, axes, own[0], field, study.label(name))
-        else:
-            _line_of_points(study, axes, own, field, study.label(name), shift=1.025 ** (place - len(lines) / 2))
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, min(high, 1.02))  # shares and correlations end at 1
-    _say_undefined(axes, rows, field)
-
-
-def _say_undefined(axes: Axes, rows: Sequence[Measured], field: str) -> None:
-    """A strip for points without a value, and below the panel what a fraction means and who is drawn nowhere."""
-    if any(row.epsilon is not None and row.measure(field) is None for row in rows):
-        low, high = axes.get_ylim()
-        axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= high])
-        axes.set_ylim(low - 0.18 * (high - low), high)
-        axes.fill_between([0, 1], 0.12, color="#E8E8E8", linewidth=0, transform=axes.transAxes, zorder=0.5)
-        axes.text(-0.02, 0.05, "none", transform=axes.transAxes, ha="right", va="center", fontsize=8, color=GREY)
-    counts = ["k/n: undefined in k of n runs"] if any(_undefined(row, field) for row in rows) else []
-    nowhere = [row.row.name for row in rows if row.epsilon is None and row.measure(field) is None]
-    _note(axes, "claimed epsilon", "; ".join([*counts, *([f"undefined: {_names(nowhere)}"] if nowhere else [])]))
-
-
-def _undefined(row: Measured, field: str) -> str:
-    """In how many of a row's runs a measure is undefined, as "1/2"; empty where it is known in all."""
-    runs, spread = len(row.summaries), row.measure(field)
-    lost = runs - (spread.n if spread is not None else 0)
-    return f"{lost}/{runs}" if lost else ""
-
-
-def _note(axes: Axes, label: str, note: str) -> None:
-    """Name the x axis, with a note of any length below."""
-    lines = textwrap.wrap(note, 108 // _columns(axes))
-    axes.set_xlabel("\n".join([label, *(line.replace(_JOINED, " ") for line in lines)]), fontsize=8.5)
-
-
-def _names(names: Sequence[str]) -> str:
-    """Names in a note, which breaks between them alone."""
-    return " | ".join(name.replace(" ", _JOINED) for name in names)
-
-
-def _band(study: Study, axes: Axes, row: Measured, field: str, label: str) -> None:
-    spread = row.measure(field)
-    if spread is None:
-        return
-    style = study.style(row.row)
-    axes.axhline(spread.mean, color=style["color"], linestyle=style["linestyle"], label=label, zorder=1.8)
-    if spread.sd:
-        axes.axhspan(spread.mean - spread.sd, spread.mean + spread.sd, color=style["color"], alpha=0.13, linewidth=0)
-    at = axes.get_yaxis_transform()
-    axes.text(0.99, spread.mean, _undefined(row, field), transform=at, ha="right", va="bottom", fontsize=7)
-
-
-def _line_of_points(
-    study: Study, axes: Axes, rows: Sequence[Measured], field: str, label: str, *, shift: float
-) -> None:
-    """Means with deviations; a point of which some runs are undefined is open, one of which all are lies below."""
-    points = sorted(((row.epsilon or 0.0, row) for row in rows), key=lambda point: point[0])
-    known = [(epsilon * shift, spread, row) for epsilon, row in points if (spread := row.measure(field))]
-    style = study.style(rows[0].row)
-    if known:
-        xs, ys = [x for x, _, _ in known], [spread.mean for _, spread, _ in known]
-        errors = [_length(spread.sd) for _, spread, _ in known]
-        axes.errorbar(xs, ys, yerr=errors, **style, markersize=5.5, capsize=3, elinewidth=1.1, label=label, zorder=3)
-    hollow = {"marker": style["marker"], "color": style["color"], "markerfacecolor": "white", "linestyle": "none"}
-    for epsilon, row in points:
-        if words := _undefined(row, field):
-            spread = row.measure(field)
-            at = axes.transData if spread is not None else axes.get_xaxis_transform()
-            place = (epsilon * shift, spread.mean if spread is not None else 0.05)
-            axes.plot(*place, **hollow, markersize=5.5, zorder=4, transform=at, label=None if known else label)
-            axes.annotate(words, place, (4, 3), xycoords=at, textcoords="offset points", fontsize=7, zorder=5)
-
-
-def _length(deviation: float | None) -> float:
-    """Of an error bar; not a number (no bar) for a single run."""
-    return math.nan if deviation is None else deviation
-
-
 def leakage_figure(study: Study) -> Figure | None:
     """Accuracy against what the strongest attack finds, with the Pareto front."""
     settings = study.by_setting([row for row in study.rows if None not in _placed(row)])
     if not settings:
         return None
-    figure, panels = _panels("What leaks: accuracy against the strongest attack", settings, height=3.0, most=2)
+    figure, panels = setting_panels("What leaks: accuracy against the strongest attack", settings, height=3.0, most=2)
     for name, rows in settings.items():
         _leakage_panel(study, panels[name][0], rows)
-    _legend(figure)
+    one_legend(figure)
     return figure
 
 
@@ -250,14 +83,14 @@ def _leakage_panel(study: Study, axes: Axes, rows: Sequence[Measured]) -> None:
             leak.value,
             spread.mean,
             xerr=_bars_of(leak),
-            yerr=_length(spread.sd),
+            yerr=bar_length(spread.sd),
             **study.own_style(row.row) | {"linestyle": "none"},
             markersize=7,
             capsize=2,
             elinewidth=1,
             label=study.label(row.row.name),
         )
-    _note(axes, "area under the ROC (.5: guessing)", "Front: " + _names([row.row.name for row in best]))
+    note(axes, "area under the ROC (.5: guessing)", "Front: " + in_words([row.row.name for row in best]))
     axes.set_ylabel("accuracy, last 10 rounds (%)")
     percent_axis(axes.yaxis)
 
@@ -269,7 +102,7 @@ def _bars_of(value: Interval) -> list[list[float]]:
 
 def certified_figure(study: Study) -> Figure | None:
     """Certified against claimed epsilon; an audit that several rows share is one point."""
-    found = {(_line(row.row), row.certified): row for row in study.rows if row.certified is not None}
+    found = {(line_of(row.row), row.certified): row for row in study.rows if row.certified is not None}
     if not found:
         return None
     audits = [(row, certified) for (_, certified), row in found.items() if certified is not None]
@@ -282,9 +115,9 @@ def certified_figure(study: Study) -> Figure | None:
         _certified_point(study, axes, row, one, low, size=max(5.0, 9 - 0.5 * place))  # points on others stay visible
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low * 0.85, high))
     axes.set(xlabel="epsilon that was claimed (or charged, if less)", ylabel="certified: epsilon is at least")
-    _plain_ticks(axes, sorted({float(f"{one.claimed:.2g}") for _, one in audits}))
-    _plain_ticks(axes, None)
-    _legend(figure, columns=2)
+    plain_ticks(axes, sorted({float(f"{one.claimed:.2g}") for _, one in audits}))
+    plain_ticks(axes, None)
+    one_legend(figure, columns=2)
     return figure
 
 
@@ -293,7 +126,7 @@ def _certified_point(study: Study, axes: Axes, row: Measured, one: Certified, lo
     style["markerfacecolor"] = "white" if one.verdict == "NO POWER" else style["color"]
     if one.verdict == "FAIL":
         style |= {"markeredgecolor": BLACK, "markeredgewidth": 2.5}
-    label = f"{_line(row.row)}: {one.verdict}"
+    label = f"{line_of(row.row)}: {one.verdict}"
     axes.plot(one.claimed, max(one.epsilon, low), **style, label=label, zorder=3)
     words = [*(["0"] if one.epsilon <= low else []), *(["FAIL"] if one.verdict == "FAIL" else [])]
     if words:
@@ -336,7 +169,9 @@ def roc_figure(study: Study) -> Figure | None:
     settings = study.by_setting([row for row in study.rows if row.strongest() is not None])
     if not settings:
         return None
-    figure, panels = _panels("What leaks: members found against others taken for one", settings, height=3.0, most=2)
+    figure, panels = setting_panels(
+        "What leaks: members found against others taken for one", settings, height=3.0, most=2
+    )
     for name, rows in settings.items():
         axes = panels[name][0]
         least = min([1e-2, *(1 / _leak(row).metrics.others for row in rows)])
@@ -345,14 +180,8 @@ def roc_figure(study: Study) -> Figure | None:
             leak, style = _leak(row), study.own_style(row.row)
             label = study.label(row.row.name)
             roc_curve(axes, *leak.curve, leak.metrics.others, least=least, **style, label=label)
-    _legend(figure)
+    one_legend(figure)
     return figure
-
-
-def _line(row: Row) -> str:
-    """The series, with its axes but for the epsilon that a figure has as its own axis."""
-    shown = next((key for key in _EPSILONS if key in row.axes), None)
-    return dataclasses.replace(row, axes={key: value for key, value in row.axes.items() if key != shown}).name
 
 
 def _placed(row: Measured) -> tuple[Leak | None, Spread | None]:
@@ -373,63 +202,6 @@ def _accuracy(row: Measured) -> Spread:
 
 def _auc(row: Measured) -> float:
     return _leak(row).metrics.auc.value
-
-
-def _panels(
-    what: str, settings: Sequence[str] | dict[str, Any], *, height: float, each: int = 1, most: int = 3
-) -> tuple[Figure, dict[str, list[Axes]]]:
-    """A panel per setting (or several, one below another), up to `most` side by side."""
-    columns = min(most, len(settings))
-    blocks = -(-len(settings) // columns)
-    figure, axes = new_figure(what, rows=blocks * each, columns=columns, height=0.5 + height * blocks * each)
-    panels: dict[str, list[Axes]] = {}
-    for place, name in enumerate(settings):
-        first = (place // columns) * each * columns + place % columns
-        panels[name] = [axes[first + i * columns] for i in range(each)]
-        words = textwrap.fill(name, 87 // columns)
-        panels[name][0].set_title(words, loc="left", color=GREY, fontsize=8 if columns > 2 else 9)
-    for spare in set(axes) - {one for own in panels.values() for one in own}:
-        spare.remove()
-    return figure, panels
-
-
-def _columns(axes: Axes) -> int:
-    grid = axes.get_gridspec()
-    assert grid is not None
-    return int(grid.ncols)
-
-
-def _plain_ticks(axes: Axes, epsilons: Sequence[float] | None) -> None:
-    """Ticks at the epsilons of the x axis; or without any, plain numbers on the y axis."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
-
-    axis = axes.xaxis if epsilons is not None else axes.yaxis
-    if epsilons is not None:
-        axis.set_major_locator(FixedLocator(list(_apart(epsilons))))
-        axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _apart(values: Sequence[float]) -> Iterator[float]:
-    """Rising values without those whose labels would overlap the one before."""
-    last = 0.0
-    for value in values:
-        if value >= last * 1.35:
-            last = value
-            yield value
-
-
-def _legend(figure: Figure, *, columns: int = 2) -> None:
-    """One legend below all panels; what is in several is named once."""
-    found: dict[str, Any] = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found[label] = handle  # of several the last: the first may have but undefined points
-    lines = max(axes.get_xlabel().count("\n") for axes in figure.axes)
-    figure.set_figheight(figure.get_figheight() + 0.165 * -(-len(found) // columns) + 0.16 * lines)
-    names = [textwrap.fill(name, 100 // columns) for name in found]
-    figure.legend(list(found.values()), names, loc="outside lower left", ncols=columns, fontsize=8)
 
 
 FIGURES: tuple[FigureKind[Study], ...] = (

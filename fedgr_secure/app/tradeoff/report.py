@@ -11,7 +11,8 @@ from fedgr_secure.app.figures import draw_all, showing
 from fedgr_secure.app.html import figure, page, table
 from fedgr_secure.app.report import claim_block, claim_words, noise_words, shard_words
 from fedgr_secure.app.tables import ABSENT
-from fedgr_secure.app.tradeoff.figures import FIGURES, Study, on_front
+from fedgr_secure.app.tradeoff.drawing import Study
+from fedgr_secure.app.tradeoff.figures import FIGURES, on_front
 from fedgr_secure.app.tradeoff.grid import Grid, Row
 from fedgr_secure.app.tradeoff.published import ACCURACIES, Comparison, accuracy, compare
 from fedgr_secure.app.tradeoff.results import Measured
