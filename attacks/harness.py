@@ -329,6 +329,10 @@ ATTACKS = (
 )
 
 
+USUAL = tuple(attack.name for attack in ATTACKS if attack.name not in ("lira", "lira-offline", "rmia", "rmia-offline"))
+"""the names of those that need no shadow federations"""
+
+
 def chosen(names: Sequence[str]) -> tuple[Attack, ...]:
     """The attacks of these names; all for none.
 
@@ -361,7 +365,8 @@ def attack(
     outcomes = tuple(_capped(outcome, ground.knowledge) for outcome, _ in played)
     scores = {f"{outcome.attack}.{outcome.game}": scored for outcome, scored in played}
     require(bool(outcomes), f"run folder: {run} shows nothing that {', '.join(a.name for a in attacks)} can read")
-    return Attacked(SCHEMA, seed, outcomes, round(time.perf_counter() - started, 3)), scores
+    tried = tuple(attack.name for attack in attacks if shadows > 0 or attack.name in USUAL)
+    return Attacked(SCHEMA, seed, outcomes, round(time.perf_counter() - started, 3), tried), scores
 
 
 def _capped(outcome: Outcome, knowledge: Knowledge) -> Outcome:

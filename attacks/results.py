@@ -87,12 +87,14 @@ class Attacked:
         seed: of candidates and bootstraps.
         outcomes: in the order of the attacks.
         seconds: wall clock.
+        tried: the names of the attacks that were asked for, whether or not the run gave them something to read.
     """
 
     schema: int
     seed: int
     outcomes: tuple[Outcome, ...]
     seconds: float
+    tried: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,13 @@ def _fields(kind: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
+@functools.cache
+def _needed(kind: type) -> frozenset[str]:
+    """Keys that no file may lack; a field with a default came later, and files from before it are read, too."""
+    none = dataclasses.MISSING
+    return frozenset(f.name for f in dataclasses.fields(kind) if f.default is none and f.default_factory is none)
+
+
 def _record(kind: type, value: Any, where: str, *, defaults: bool) -> Any:
     require(isinstance(value, dict), f"{where}: {short(value)}, allowed: a table")
     fields = _fields(kind)
@@ -78,7 +85,7 @@ def _record(kind: type, value: Any, where: str, *, defaults: bool) -> Any:
         decode(fields["schema"], value["schema"], f"{where}: schema")
     for key in value.keys() - fields.keys():
         raise InputError(f"{where}: unknown key {short(key)}{nearest(str(key), fields)}")
-    missing = fields.keys() - value.keys()
+    missing = _needed(kind) - value.keys()
     require(defaults or not missing, f"{where}: {', '.join(sorted(missing))} is missing")
     values = {key: decode(fields[key], entry, f"{where}: {key}", defaults=defaults) for key, entry in value.items()}
     try:

@@ -134,7 +134,11 @@ def _with_earlier(run: Path, attacked: Attacked, scores: Mapping[str, Scored]) -
         all(name in earlier for name in names), f"{run / SCORES}: lacks scores that {FILE} names; remove both files"
     )
     return (
-        dataclasses.replace(attacked, outcomes=(*kept, *attacked.outcomes)),
+        dataclasses.replace(
+            attacked,
+            outcomes=(*kept, *attacked.outcomes),
+            tried=tuple(dict.fromkeys((*before.tried, *attacked.tried))),
+        ),
         {name: earlier[name] for name in names} | dict(scores),
     )
 

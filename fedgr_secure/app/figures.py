@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from fedgr_secure.app.runfolder import LossHistogram, RunData
 from fedgr_secure.app.tables import METHOD_NAMES, data_size, duration, number, percent
 from fedgr_secure.config import data_name
 from fedgr_secure.errors import InputError
-from fedgr_secure.files import disk, make_folder
+from fedgr_secure.files import make_folder, write_atomic
 from fedgr_secure.records import MixtureRecord, RoundRecord
 
 if TYPE_CHECKING:
@@ -366,8 +367,9 @@ def _save(figure: Figure, path: Path, formats: Sequence[str]) -> None:
     """Without a date in it, so that equal figures are equal files."""
     for kind in formats:
         own = path.with_suffix(f".{kind}")
-        with disk(own, "written"):
-            figure.savefig(own, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
+        drawn = io.BytesIO()  # to a full disk matplotlib's own writing ends in errors of all kinds
+        figure.savefig(drawn, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
+        write_atomic(own, drawn.getvalue())
 
 
 @contextmanager

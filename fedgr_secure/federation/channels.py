@@ -48,7 +48,7 @@ def _channel(config: Config, classes: int, samples: Sequence[int], sizes: Collec
     if settings.channel == "histogram":  # without masks each client's counts have one share of the noise
         insecure = insecure or config.secure_sum.entropy == "insecure-seeded"
     budget = Budget(
-        settings.epsilon, settings.delta, _releases(config), settings.adjacency, sum(samples), _bound(config, samples)
+        settings.epsilon, settings.delta, releases_of(config), settings.adjacency, sum(samples), _bound(config, samples)
     )
     sweep = -(-len(samples) // min(federation.cohort, len(samples)))
     first = max(federation.warmup - sweep, 0)
@@ -61,8 +61,8 @@ def _channel(config: Config, classes: int, samples: Sequence[int], sizes: Collec
     return NoisyProxies(budget, grid, settings.noising, settings.mechanism, always, insecure)
 
 
-def _releases(config: Config) -> int:
-    """One for the plan that has one; else as the settings say."""
+def releases_of(config: Config) -> int:
+    """Of a client at most: one for the plan that has one; else as the settings say."""
     one = config.proxies.channel == "noisy" and config.proxies.noising == "once"
     return 1 if one else config.proxies.releases
 

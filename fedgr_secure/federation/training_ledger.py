@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fedgr_secure.checks import trains_privately
 from fedgr_secure.errors import InputError, require
+from fedgr_secure.federation.channels import releases_of
 from fedgr_secure.federation.releases import KeptTrainings
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.sections import Config
@@ -82,7 +83,7 @@ class TrainingLedger:
             clip=self.clip,
             trainings=rounds,
         )
-        releases = config.proxies.releases if self.channel is not None else 0
+        releases = releases_of(config) if self.channel is not None else 0
         totals = [self.total(client, rounds, releases) for client in _distinct(self.plans)]
         known = [total for total in totals if total is not None]
         everything = whole_run(

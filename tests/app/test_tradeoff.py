@@ -12,14 +12,17 @@ import pytest
 import tradeoff_rows as made
 from scipy.stats import norm
 
+from attacks.harness import attack
 from attacks.metrics import evaluate, roc
-from attacks.results import read_scores
+from attacks.results import read_scores, write_results
 from fedgr_secure.app import cli
 from fedgr_secure.app.tradeoff import grid as grids
-from fedgr_secure.app.tradeoff.audits import Certified, audit_cells, audit_file
+from fedgr_secure.app.tradeoff.audits import Certified, audit_cells, audit_file, read_audit
+from fedgr_secure.app.tradeoff.command import least_claim
 from fedgr_secure.app.tradeoff.engine import Plan, carry_out, open_cells
 from fedgr_secure.app.tradeoff.recommend import choice, paired, recommend, sieves
 from fedgr_secure.app.tradeoff.results import Leak, collect
+from fedgr_secure.app.tradeoff.shown import markdown
 from fedgr_secure.app.tradeoff.table import MEASURES, VARYING, as_csv, as_json_lines, columns, dictionary, records
 from fedgr_secure.config import override
 from fedgr_secure.errors import InputError
@@ -138,6 +141,12 @@ def test_shipped_grids_are_read(name):
             "two rows are called default/plain-s0",
         ),
         (TINY + SERIES.replace('name = "noisy"', 'name = "/"'), "name: '/'"),
+        (TINY + SERIES + '[[setting]]\nname = ".."', "name: '..', allowed"),
+        (TINY + SERIES + '[[setting]]\nname = "S\\n## x"', "allowed: words on one line"),
+        (TINY + SERIES + '[[setting]]\nname = "Results.csv"', "name: 'Results.csv', allowed: none of"),
+        (TINY + SERIES + '[[setting]]\nname = "A"\npreset = 3', "preset: 3, allowed"),
+        (TINY + SERIES + '[[setting]]\nname = "A"\npublished = ["x"]', "published: ['x'], allowed"),
+        (TINY.replace("30_000", "9223372036854775807") + SERIES, "audit_draws: 9223372036854775807"),
         (TINY.replace('"plain"', '"plane"') + SERIES, "reference: 'plane' (did you mean plain?)"),
         (TINY.replace("rounds = 3", 'rounds = "three"') + SERIES, "rounds"),
         (TINY + '[[setting]]\nname = "A"\npublished = "cifar10-iid-mix"\n' + SERIES, "did you mean cifar10-iid-mixed?"),
@@ -212,9 +221,16 @@ def test_what_is_done_is_not_done_again_and_what_is_lost_is(carried):
     plan = Plan(grid, root)
     names = [cell.name for cell in open_cells(plan)]
     assert names == ["default: wild"] * 2
-    lost = grid.rows[0].folder(root, 1) / "attacks.json"
+    run = grid.rows[0].folder(root, 1)
+    lost = run / "attacks.json"
     before = lost.read_bytes()
-    lost.unlink()
+    write_results(run, *attack(run, ["threshold"], seed=1))  # a part of them is not all of them
+    assert ("default: plain", 1) in [(cell.name, cell.config.seed) for cell in open_cells(plan)]
+    plain = collect(grid, root)[0]
+    assert {leak.attack for leak in plain.leaks} == {"threshold"} and "matching (any)" in plain.partly
+    assert "not in every run, and left out: matching (any)" in markdown([plain])
+    lost.write_bytes(before)
+    (run / "attacks.npz").write_bytes(b"torn")
     assert [(cell.name, cell.config.seed) for cell in open_cells(plan)] == [
         ("default: wild", 0),
         ("default: plain", 1),
@@ -251,16 +267,19 @@ def test_the_table_says_what_its_columns_are(carried):
         0,
     )
     assert plain["attack_auc_low"] <= plain["attack_auc"] <= plain["attack_auc_high"]
-    assert plain["attack_others"] == 2 * (60 + 1437 - 120 - 300) and plain["attack_tpr_at_0_001"] is not None
+    assert plain["attack_others"] == 2 * (360 + 1437 - 120 - 300) and plain["attack_tpr_at_0_001"] is not None
     assert noisy["proxies_attack_auc_allowed"] < 1.0 and plain["proxies_attack_auc_allowed"] is None
 
 
+def certified(verdict):
+    return Certified(1.0, 0.84, "sum", verdict, 60_000, 0.95, 30.0)
+
+
 def test_a_recommendation_names_channel_cost_and_evidence():
-    certified = Certified(1.0, 0.84, "sum", "PASS", 60_000, 0.95, 30.0)
     rows = [
         measured("plain", accuracies=(0.91, 0.93), leaks=[leak(0.99)]),
         measured("noisy", accuracies=(0.90, 0.91), pearsons=[0.2, None], epsilon=1.0, leaks=[leak(0.6)]),
-        measured("histogram", accuracies=(0.90, 0.93), epsilon=1.0, leaks=[leak(0.52)], certified=certified),
+        measured("histogram", accuracies=(0.90, 0.93), epsilon=1.0, leaks=[leak(0.52)], certified=certified("PASS")),
         measured("histogram", accuracies=(0.94, 0.94), epsilon=8.0),
     ]
     words = recommend(rows, "plain", 1.0)
@@ -276,11 +295,74 @@ def test_without_a_working_sieve_the_recommendation_says_so():
     assert "No sieve works at that" in recommend(rows, "plain", 1.0)
     assert "No sieve" not in recommend([rows[0], measured("h", pearsons=[0.94], epsilon=1.0)], "plain", 1.0)
     assert not sieves(measured("h", accuracies=(0.9, 0.9), pearsons=[0.98, None], epsilon=1.0), rows[0])
-    unknown = measured("plain", pearsons=[None])
-    assert sieves(measured("h", pearsons=[None], epsilon=1.0), unknown)  # nobody knows the truth there
+    unknown = made.measured(made.row("h", axes={"epsilon": 1.0}), [made.summary(pearson=None, right=None, epsilon=1.0)])
+    assert sieves(unknown, rows[0])  # nobody knows the truth there
+    average = measured("fedavg", pearsons=[None], method="fedavg")
+    for base in (average, measured("plain", pearsons=[None]), None):  # a reference without a correlation says nothing
+        assert sieves(measured("h", pearsons=[0.6], epsilon=1.0), base)
+        assert not sieves(measured("h", pearsons=[None], epsilon=1.0), base)
+        assert not sieves(measured("h", pearsons=[-0.3], epsilon=1.0), base)
     assert sieves(measured("fedavg", pearsons=[None], method="fedavg"), rows[0])
-    assert recommend([measured("plain")], "plain", None) == "No row claims an epsilon: there is nothing to recommend."
-    assert "no complete row claims that" in recommend([measured("h", accuracies=(), epsilon=2.0), *rows], "plain", 0.5)
+    assert "No complete row claims an epsilon" in recommend([measured("plain")], "plain", None)
+    missing = measured("h", accuracies=(), epsilon=2.0)
+    assert "no row whose runs are all complete claims that" in recommend([missing, *rows], "plain", 0.5)
+        [measured("h", accuracies=(), epsilon=2.0), *rows], "plain", 0.5
+    )
+
+
+def test_survivors_and_refuted_rows_are_not_recommended():
+    whole = measured("whole", accuracies=(0.90, 0.91), epsilon=1.0)
+    some = dataclasses.replace(measured("some", accuracies=(0.99,), epsilon=0.5), failed=(1,))
+    false = measured("false", accuracies=(0.95, 0.95), epsilon=1.0, certified=certified("FAIL"))
+    words = recommend([measured("plain", accuracies=(0.9, 0.9)), some, false, whole], "plain", 1.0)
+    assert "take whole, epsilon 1" in words and "take some" not in words
+    assert words.endswith("Refuted by their audits: false, epsilon 1.")
+    assert "no row whose runs are all complete" in recommend([some, false], "plain", 1.0)
+
+
+def test_what_protects_another_thing_is_recommended_apart():
+    def under(row, adjacency):
+        claims = tuple(
+            dataclasses.replace(c, adjacency=adjacency) if c.subject == "loss proxies" else c
+            for c in row.summaries[0].privacy
+        )
+        return dataclasses.replace(row, summaries=(dataclasses.replace(row.summaries[0], privacy=claims),))
+
+    rows = [measured("record", epsilon=1.0), under(measured("label", accuracies=(0.99,), epsilon=0.9), "label")]
+    words = recommend(rows, None, 1.0)
+    assert "take record, epsilon 1 (loss proxies: epsilon 1 at delta 1e-05, replace-one)" in words
+    assert "take label, epsilon 0.9 (loss proxies: epsilon 0.9 at delta 1e-05, label)" in words
+
+
+def test_of_claims_that_differ_from_run_to_run_the_weakest_counts():
+    one, three = (made.summary(seed, epsilon=epsilon) for seed, epsilon in enumerate((1.0, 3.0)))
+    row = made.measured(made.row("h"), [one, three])
+    assert (row.epsilon, row.claim("loss proxies").epsilon) == (3.0, 3.0)
+    none = made.measured(made.row("h"), [one, made.summary(2)])
+    assert none.epsilon is None and none.claim_made.subject == "loss proxies"
+
+
+def test_an_audit_that_cannot_be_or_is_damaged_is_made_again(tmp_path):
+    config = override(Config(), {"channel": "noisy"})
+    file = audit_file(tmp_path, config, 1000)
+    file.parent.mkdir()
+    for text in ('{"claimed": 1.0, "eps', json.dumps(dataclasses.asdict(certified("PASS")) | {"epsilon": -5.0})):
+        file.write_text(text)
+        assert read_audit(tmp_path, config, 1000) is None
+    file.write_text(json.dumps(dataclasses.asdict(certified("PASS"))))
+    assert read_audit(tmp_path, config, 1000) == certified("PASS")
+
+
+def test_what_a_row_claims_at_least_is_the_larger_of_its_parts():
+    both = {"channel": "noisy", "epsilon": 1.0, "weights_epsilon": 4.0}
+    assert least_claim(override(Config(), both)) == 4.0
+    assert least_claim(override(Config(), {"channel": "plain"})) is None
+    assert least_claim(override(Config(), {"method": "fedavg", "weights_epsilon": 4.0})) == 4.0
+
+
+def test_names_become_plain_text_in_markdown():
+    words = markdown([measured("a|b <img src=x>")])
+    assert r"| a\|b &lt;img src=x> |" in words
 
 
 def test_of_rows_within_a_standard_error_that_of_the_least_epsilon_is_taken():

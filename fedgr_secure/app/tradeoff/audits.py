@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedgr_secure.app.sweep import Cell, Outcome
 from fedgr_secure.checks import claims_proxies
 from fedgr_secure.config import to_table
+from fedgr_secure.errors import InputError
 from fedgr_secure.files import write_atomic
 from fedgr_secure.sections import Config
 from fedgr_secure.typed import read_json
 
 FOLDER = "audits"
+VERDICTS = ("PASS", "FAIL", "NO POWER")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ class Certified:
     trials: int
     confidence: float
     seconds: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.claimed < math.inf and 0 <= self.epsilon < math.inf and self.verdict in VERDICTS):
+            raise ValueError(f"epsilon {self.epsilon} of {self.claimed}, {self.verdict}; allowed: from 0, of above 0")
 
 
 @dataclass(frozen=True)
@@ -82,15 +89,23 @@ def audit_cells(root: Path, cells: list[Cell], draws: int) -> list[AuditCell]:
 def read_audit(root: Path, config: Config, draws: int) -> Certified | None:
     """What the audit of a configuration's plan came to; None where there was none."""
     file = audit_file(root, config, draws)
-    if file is None or not file.exists():
+    return audited(file) if file is not None else None
+
+
+def audited(file: Path) -> Certified | None:
+    """What a file says of an audit; None without one, and of a damaged one, which is made again."""
+    if not file.exists():
         return None
-    found: Certified = read_json(file, Certified)
+    try:
+        found: Certified = read_json(file, Certified)
+    except InputError:
+        return None
     return found
 
 
 def run_audit(cell: AuditCell) -> Outcome:
     """Audit the channel that clients of the run have; one that was audited before is not audited again."""
-    if not cell.file.exists():
+    if audited(cell.file) is None:
         cell.file.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(cell.file, json.dumps(dataclasses.asdict(_audit(cell)), indent=1))
     return Outcome(cell, None)

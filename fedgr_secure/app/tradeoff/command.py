@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from fedgr_secure.app.output import Output
 from fedgr_secure.app.sweep import Cell, Outcome
@@ -26,6 +26,7 @@ from fedgr_secure.checks import claims_proxies, trains_privately
 from fedgr_secure.errors import require
 from fedgr_secure.federation.folder import RunFolder
 from fedgr_secure.files import make_folder, write_atomic
+from fedgr_secure.sections import Config
 
 CSV, JSON_LINES, MARKDOWN, DICTIONARY = "results.csv", "results.jsonl", "results.md", "columns.csv"
 MARK = "grid.json"
@@ -59,7 +60,8 @@ def tradeoff(asked: Asked, *, as_json: bool) -> int:
     """Carry a grid out, leave table and report, and end in a recommendation.
 
     Returns:
-        The exit code: 0 when everything is complete; 2 when what is not was all refused; else 1.
+        The exit code: 0 when everything is complete and no audit refutes a claim; 2 when what is not complete was all
+        refused; else 1.
 
     Raises:
         InputError: a setting, the grid or the folder is not acceptable, before anything is run.
@@ -74,7 +76,7 @@ def tradeoff(asked: Asked, *, as_json: bool) -> int:
     with RunFolder(root).in_use():
         write_atomic(root / MARK, json.dumps({"title": grid.title, "rows": [row.name for row in grid.rows]}, indent=1))
         outcomes = _carry_out(plan, asked.jobs, Output(quiet=as_json))
-        rows = collect(grid, root)
+        rows = collect(grid, root, attacks=asked.attacks)
         sentence = recommend(rows, grid.reference, asked.target_epsilon)
         table = records(rows)
         texts = {CSV: as_csv(table), JSON_LINES: as_json_lines(table), DICTIONARY: dictionary(rows)}
@@ -84,26 +86,33 @@ def tradeoff(asked: Asked, *, as_json: bool) -> int:
     _say(rows, sentence, root, page, Output(quiet=as_json))
     if as_json:
         Output().say(json.dumps({"rows": table, "recommendation": sentence}))
-    return min({outcome.failure.code for outcome in outcomes if outcome.failure is not None}, default=0)
+    refuted = {1 for row in rows if row.certified is not None and row.certified.verdict == "FAIL"}
+    return min({outcome.failure.code for outcome in outcomes if outcome.failure is not None} | refuted, default=0)
 
 
 def _check_target(grid: grids.Grid, target: float | None) -> None:
     """Refuse a target that nothing in the grid claims, before hours are spent on it."""
     if target is None:
         return
-    proxies = [row.config.proxies.epsilon for row in grid.rows if claims_proxies(row.config)]
-    weights = [row.config.dp_sgd.weights_epsilon for row in grid.rows if trains_privately(row.config)]
-    claimed = [epsilon for epsilon in (*proxies, *weights) if epsilon is not None]
+    claimed = [epsilon for row in grid.rows if (epsilon := least_claim(row.config)) is not None]
     require(len(claimed) > 0, f"target_epsilon: {target:g}, allowed: none in a grid that claims no epsilon")
     least = min(claimed)
     require(target >= least, f"target_epsilon: {target:g}, allowed: from {least:g}, the least that the grid claims")
+
+
+def least_claim(config: Config) -> float | None:
+    """What a run will claim at least: both of its parts together cost more than the larger one."""
+    parts = [config.proxies.epsilon] if claims_proxies(config) else []
+    weights = config.dp_sgd.weights_epsilon
+    return max([*parts, *([weights] if trains_privately(config) and weights is not None else [])], default=None)
 
 
 def _check_root(root: Path, cells: Sequence[Cell]) -> None:
     """Refuse a folder of somebody else's, or one that holds runs of another grid; changes nothing."""
     require(not root.exists() or root.is_dir(), f"out: {root} is a file, allowed: a folder for the runs and the report")
     require(not (root / "manifest.json").exists(), f"out: {root} is the folder of one run, allowed: another one")
-    mine = not root.exists() or (root / MARK).exists() or not any(root.iterdir())
+    found = {path.name for path in root.iterdir()} if root.exists() else set()
+    mine = MARK in found or found <= {"lock", f"{MARK}.part"}
     require(mine, f"out: {root} holds files that no trade-off wrote, allowed: a new or empty folder, or a trade-off's")
     for cell in cells:
         folder = folder_of(cell)
@@ -135,12 +144,12 @@ def _say(rows: Sequence[Measured], sentence: str, root: Path, page: Path, consol
 
 
 def _table(setting: str, rows: Sequence[Measured]) -> Table:
-    table = Table(title=escape(setting), title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table = Table(title=Text(setting), title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("Row", overflow="fold", min_width=min(22, max(len(row.row.name) for row in rows)))
     for name in ("Runs", "Acc. (%)", "Pearson", "Eps.", "Cert.", "AUC"):
         table.add_column(name, justify="right")
     for row in rows:
-        table.add_row(escape(row.row.name), *_cells(row))
+        table.add_row(Text(row.row.name), *_cells(row))
     return table
 
 

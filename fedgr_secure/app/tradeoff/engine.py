@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from attacks.results import read_results, write_results
+from attacks.results import read_results, read_scores, write_results
 from fedgr_secure.app.failures import Failure, failure
 from fedgr_secure.app.sweep import Cell, Outcome, run_cell, sweep
-from fedgr_secure.app.tradeoff.audits import AuditCell, audit_cells, run_audit
+from fedgr_secure.app.tradeoff.audits import AuditCell, audit_cells, audited, run_audit
 from fedgr_secure.app.tradeoff.grid import Grid
+from fedgr_secure.errors import InputError
 from fedgr_secure.federation.folder import RunFolder, essence
 
 
@@ -63,14 +64,21 @@ def folder_of(cell: Cell) -> Path:
 
 def _done(cell: Cell, attacks: bool) -> bool:
     if isinstance(cell, AuditCell):
-        return cell.file.exists()
+        return audited(cell.file) is not None
     complete = holds(cell) and RunFolder(folder_of(cell)).finished
     return complete and (not attacks or _is_attacked(cell))
 
 
 def _is_attacked(cell: Cell) -> bool:
-    before = read_results(folder_of(cell))
-    return before is not None and before.seed == cell.config.seed
+    """By every attack that needs no shadows, with the run's own seed, and with scores that can be read."""
+    from attacks.harness import USUAL
+
+    try:
+        before = read_results(folder_of(cell))
+        whole = before is not None and before.seed == cell.config.seed and set(USUAL) <= set(before.tried)
+        return whole and bool(read_scores(folder_of(cell)))
+    except InputError:
+        return False  # damaged: made again
 
 
 def _check_data(done: Sequence[Cell]) -> None:

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import os
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
@@ -24,10 +25,17 @@ from fedgr_secure.checks import check
 from fedgr_secure.config import from_table, override, to_table
 from fedgr_secure.errors import InputError, nearest, require
 from fedgr_secure.sections import Config
-from fedgr_secure.typed import decode
+from fedgr_secure.typed import decode, short
 
 _OWN = frozenset({"seed", "out", "force", "record_view"})
 """settings of single runs, which the sweep decides"""
+
+
+_RESERVED = frozenset(
+    {"audits", "figures", "lock", "grid.json", "columns.csv", "tradeoff.html"}
+    | {f"results.{kind}" for kind in ("csv", "jsonl", "md")}
+)
+"""what a trade-off writes beside the folders of its settings"""
 
 
 @dataclass(frozen=True)
@@ -164,15 +172,17 @@ def _head(path: Path, where: str) -> Head:
 
 def _grid(head: Head, where: str, data: Path | None) -> Grid:
     require(1 <= head.seeds <= 1000, f"grid {where}: seeds: {head.seeds}, allowed: a whole number from 1 to 1000")
-    least = 1000
-    require(head.audit_draws >= least, f"grid {where}: audit_draws: {head.audit_draws}, allowed: from {least}")
+    least, most = 1000, 10**9
+    require(
+        least <= head.audit_draws <= most,
+        f"grid {where}: audit_draws: {head.audit_draws}, allowed: a whole number from {least} to {most}",
+    )
     rows = tuple(
         row for setting in head.setting for series in head.series for row in _rows(head, setting, series, where, data)
     )
     require(len(rows) > 0, f"grid {where}: no row, allowed: at least one setting and one series")
-    places = [row.folder(Path(), 0) for row in rows]
-    for place in places:
-        require(places.count(place) == 1, f"grid {where}: two rows are called {place}, allowed: names of their own")
+    for place, times in Counter(row.folder(Path(), 0) for row in rows).items():
+        require(times == 1, f"grid {where}: two rows are called {place}, allowed: names of their own")
     series = [row.series for row in rows]
     require(
         head.reference is None or head.reference in series,
@@ -189,10 +199,11 @@ def _rows(
     place, name = (_name(table, f"grid {where}") for table in (setting, series))
     published, preset = setting.pop("published", None), setting.pop("preset", head.preset)
     require(
-        published is None or published in SETTINGS,
-        f"grid {where}: {place}: published: {published!r}{nearest(str(published), SETTINGS)}, allowed: "
+        published is None or (isinstance(published, str) and published in SETTINGS),
+        f"grid {where}: {place}: published: {short(published)}{nearest(str(published), SETTINGS)}, allowed: "
         f"{', '.join(SETTINGS)}",
     )
+    require(isinstance(preset, str), f"grid {where}: {place}: preset: {short(preset)}, allowed: a name or a path")
     changes = {**head.base, **setting, **series}
     for key in changes:
         require(key not in _OWN, f"grid {where}: {name}: {key} is given, allowed: what the sweep does not decide")
@@ -207,7 +218,10 @@ def _rows(
 
 def _name(table: dict[str, Any], where: str) -> str:
     name = table.pop("name", None)
-    require(isinstance(name, str) and slug(name) != "", f"{where}: name: {name!r}, allowed: words, in every table")
+    words = isinstance(name, str) and name.isprintable() and any(c.isalnum() for c in slug(name)) and len(name) < 100
+    require(words, f"{where}: name: {short(name)}, allowed: words on one line, below 100 characters, in every table")
+    kept = ", ".join(sorted(_RESERVED))
+    require(slug(str(name)) not in _RESERVED, f"{where}: name: {name!r}, allowed: none of {kept}")
     return str(name)
 
 

@@ -45,7 +45,7 @@ def recommend(rows: Sequence[Measured], reference: str | None, given: float | No
     """A sentence or two per setting."""
     target = target_of(rows, given)
     if target is None:
-        return "No row claims an epsilon: there is nothing to recommend."
+        return "No complete row claims an epsilon: there is nothing to recommend."
     settings = dict.fromkeys(row.row.setting for row in rows)
     return "\n".join(_setting(name, [r for r in rows if r.row.setting == name], reference, target) for name in settings)
 
@@ -53,24 +53,32 @@ def recommend(rows: Sequence[Measured], reference: str | None, given: float | No
 def _setting(name: str, rows: Sequence[Measured], reference: str | None, target: float) -> str:
     head = f"{name}, epsilon at most {target:g}: "
     base = next((row for row in rows if row.row.series == reference and row.summaries), None)
-    private = [row for row in rows if row.epsilon is not None and row.epsilon <= target * (1 + 1e-9)]
-    if not private:
-        return f"{head}no complete row claims that."
+    claiming = [row for row in rows if row.epsilon is not None and row.epsilon <= target * (1 + 1e-9)]
+    refuted = [row for row in claiming if row.certified is not None and row.certified.verdict == "FAIL"]
+    whole = [row for row in claiming if not row.failed and row not in refuted]
+    kinds = dict.fromkeys(row.claim_made.adjacency for row in whole)
+    left = f" Refuted by their audits: {'; '.join(row.row.name for row in refuted)}." if refuted else ""
+    if not kinds:
+        return f"{head}no row whose runs are all complete claims that.{left}"
+    return head + " ".join(_best([r for r in whole if r.claim_made.adjacency == kind], base) for kind in kinds) + left
+
+
+def _best(private: Sequence[Measured], base: Measured | None) -> str:
+    """Of rows that protect the same thing."""
     working = [row for row in private if sieves(row, base)]
     best = choice(working or private)
     warning = "" if working else "No sieve works at that: verdicts on labels are worth little; by accuracy alone, "
-    return f"{head}{warning}{_take(best)} {_cost(best, base)} {_evidence(best, base)}"
+    return f"{warning}{_take(best)} {_cost(best, base)} {_evidence(best, base)}"
 
 
 def sieves(row: Measured, base: Measured | None) -> bool:
     """Whether its noise rates are estimated in every run, and nearly as well as the reference's.
 
-    Methods without a sieve have nothing that could fail, and where the reference has no correlation (nobody knows the
-    truth), nothing tells.
+    Methods without a sieve have nothing that could fail, and where nobody knows the truth nothing tells.
     """
-    known = base.measure("noise_rate_pearson") if base is not None else None
-    if row.row.config.method != "fedgr" or (base is not None and known is None):
+    if row.row.config.method != "fedgr" or row.measure("mislabel_accuracy") is None:
         return True
+    known = base.measure("noise_rate_pearson") if base is not None else None
     found = row.measure("noise_rate_pearson")
     least = known.mean - _SIEVE if known is not None else _PASSABLE
     return found is not None and found.n == len(row.summaries) and found.mean >= least
@@ -108,8 +116,7 @@ def paired(row: Measured, base: Measured, field: str) -> Change | None:
 
 
 def _take(row: Measured) -> str:
-    claim = row.claim("whole run") or row.claim("loss proxies")
-    assert claim is not None
+    claim = row.claim_made
     return (
         f"take {row.row.name} ({claim.subject}: epsilon {claim.epsilon:g} at delta {claim.delta:g}, {claim.adjacency})."
     )

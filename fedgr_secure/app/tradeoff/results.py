@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,8 @@ class Measured:
         row: of the grid.
         summaries: of the complete runs, by rising seed.
         failed: runs that are missing, as seeds.
-        leaks: every membership attack, the strongest (by area) first.
+        leaks: every membership attack that was made on all of them, the strongest (by area) first.
+        partly: attacks that only some of the runs have, and that are left out for that.
         certified: what an audit of the plan came to; None where there is none.
     """
 
@@ -90,6 +92,7 @@ class Measured:
     failed: tuple[int, ...]
     leaks: tuple[Leak, ...]
     certified: Certified | None
+    partly: tuple[str, ...] = ()
 
     def measure(self, field: str) -> Spread | None:
         """A field of the summaries."""
@@ -100,46 +103,57 @@ class Measured:
         return Spread.of([summary.seconds_by_phase.get(name) for summary in self.summaries])
 
     def claim(self, subject: str) -> PrivacyClaim | None:
-        """The claim of the runs on a subject."""
-        claims = self.summaries[0].privacy if self.summaries else ()
-        return next((claim for claim in claims if claim.subject == subject), None)
+        """The claim of the runs on a subject: of several the weakest (plans may differ a little with the partition)."""
+        made = [claim for summary in self.summaries for claim in summary.privacy if claim.subject == subject]
+        return max(made, key=lambda claim: math.inf if claim.epsilon is None else claim.epsilon, default=None)
+
+    @property
+    def claim_made(self) -> PrivacyClaim:
+        """On everything that a client sends, or else on the loss proxies, or else on the weights."""
+        subjects = ("whole run", "loss proxies", "model weights")
+        return next(claim for subject in subjects if (claim := self.claim(subject)) is not None)
 
     @property
     def epsilon(self) -> float | None:
-        """Claimed of everything that a client sends, or else of the loss proxies; None where nothing is."""
-        whole, proxies = self.claim("whole run"), self.claim("loss proxies")
-        claim = whole if whole is not None else proxies
-        return claim.epsilon if claim is not None else None
+        """Of the claim that is made; None where nothing is claimed, and without a complete run."""
+        return self.claim_made.epsilon if self.summaries else None
 
     def strongest(self, subject: str | None = None) -> Leak | None:
         """The attack with the largest area, of all or of those that read a subject."""
         return next((leak for leak in self.leaks if subject in (None, leak.subject)), None)
 
 
-def collect(grid: Grid, root: Path) -> tuple[Measured, ...]:
+def collect(grid: Grid, root: Path, *, attacks: bool = True) -> tuple[Measured, ...]:
     """Every row of a grid from its run folders; rows without a complete run have no summary.
+
+    Args:
+        grid: its rows and seeds.
+        root: the folder of all runs.
+        attacks: whether what attacks came to is read.
 
     Raises:
         InputError: a file is damaged, or a folder holds a run of another configuration.
     """
-    return tuple(_measured(grid, row, root) for row in grid.rows)
+    return tuple(_measured(grid, row, root, attacks) for row in grid.rows)
 
 
-def _measured(grid: Grid, row: Row, root: Path) -> Measured:
+def _measured(grid: Grid, row: Row, root: Path, attacks: bool) -> Measured:
     cells = {seed: row.cell(root, seed) for seed in range(grid.seeds)}
     found = {seed: RunFolder(folder_of(cell)) for seed, cell in cells.items() if holds(cell)}
     complete = {seed: summary for seed, folder in found.items() if (summary := folder.summary()) is not None}
+    leaks, partly = _leaks([found[seed].path for seed in complete]) if attacks else ((), ())
     return Measured(
         row,
         tuple(complete.values()),
         tuple(seed for seed in cells if seed not in complete),
-        _leaks([found[seed].path for seed in complete]),
+        leaks,
         read_audit(root, row.config, grid.audit_draws),
+        partly,
     )
 
 
-def _leaks(folders: Sequence[Path]) -> tuple[Leak, ...]:
-    """Every membership attack that was made on all of these runs, scores pooled."""
+def _leaks(folders: Sequence[Path]) -> tuple[tuple[Leak, ...], tuple[str, ...]]:
+    """Every membership attack that was made on all of these runs, scores pooled; and those made on some alone."""
     played: dict[tuple[str, str], list[tuple[Outcome, Scored]]] = {}
     for folder in folders:
         attacked = read_results(folder)
@@ -152,7 +166,8 @@ def _leaks(folders: Sequence[Path]) -> tuple[Leak, ...]:
                     (outcome, scores[f"{outcome.attack}.{outcome.game}"])
                 )
     leaks = [_leak(parts) for parts in played.values() if len(parts) == len(folders)]
-    return tuple(sorted((leak for leak in leaks if leak), key=lambda leak: -leak.metrics.auc.value))
+    partly = tuple(f"{attack} ({game})" for (attack, game), parts in played.items() if len(parts) < len(folders))
+    return tuple(sorted((leak for leak in leaks if leak), key=lambda leak: -leak.metrics.auc.value)), partly
 
 
 def _leak(parts: Sequence[tuple[Outcome, Scored]]) -> Leak | None:

@@ -26,13 +26,18 @@ def markdown(rows: Sequence[Measured]) -> str:
     parts = []
     for setting in dict.fromkeys(row.row.setting for row in rows):
         own = [row for row in rows if row.row.setting == setting]
-        parts += [f"## {setting}\n", *(f"**{title}**\n\n{_lines(*cells)}" for title, cells in tables(own))]
+        parts += [f"## {_plain(setting)}\n", *(f"**{title}**\n\n{_lines(*cells)}" for title, cells in tables(own))]
     return "\n".join(parts)
 
 
 def _lines(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *cells]
-    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
+    return "".join("| " + " | ".join(_plain(cell) for cell in line) + " |\n" for line in lines)
+
+
+def _plain(cell: str) -> str:
+    """Without what Markdown would take for a new cell or for HTML."""
+    return cell.replace("|", r"\|").replace("<", "&lt;")
 
 
 def _use(rows: Sequence[Measured]) -> Table:
@@ -88,10 +93,11 @@ def _claimed(row: Measured) -> str:
 
 def _attack(row: Measured) -> tuple[str, ...]:
     leak = row.strongest()
+    partly = f"; not in every run, and left out: {', '.join(row.partly)}" if row.partly else ""
     if leak is None:
-        return ("not attacked" if row.summaries else ABSENT, ABSENT, ABSENT, ABSENT)
+        return (f"not attacked{partly}" if row.summaries else ABSENT, ABSENT, ABSENT, ABSENT)
     rates = [UNDEFINED if rate is None else percent(rate) for rate in (leak.tpr(0.01), leak.tpr(0.001))]
-    return (f"{leak.attack} ({leak.game}), on {leak.subject}", str(leak.metrics.auc), *rates)
+    return (f"{leak.attack} ({leak.game}), on {leak.subject}{partly}", str(leak.metrics.auc), *rates)
 
 
 def _certified(row: Measured) -> str:

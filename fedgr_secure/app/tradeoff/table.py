@@ -12,6 +12,7 @@ from typing import Any
 
 from attacks.metrics import Interval
 from fedgr_secure.app.tradeoff.results import Leak, Measured, Spread
+from fedgr_secure.checks import sums_securely
 
 Value = str | float | int | None
 _SUBJECTS = {
@@ -89,18 +90,23 @@ def _what() -> Iterator[Column]:
     plain: dict[str, tuple[str, Callable[[Measured], Value]]] = {
         "method": ("the method", lambda m: m.row.config.method),
         "channel": ("how loss proxies travel", lambda m: _channel(m)),
-        "secagg": ("whether weights travel under secure sums", lambda m: str(m.row.config.secure_sum.secagg).lower()),
+        "secagg": ("whether weights travel under secure sums", lambda m: str(sums_securely(m.row.config)).lower()),
         "dataset": ("the data", lambda m: m.row.config.data.dataset),
         "label_noise": ("type of label noise", lambda m: m.row.config.noise.label_noise),
         "partition": ("who owns what", lambda m: m.row.config.partition.partition),
     }
     for name, (meaning, of) in plain.items():
         yield Column(name, "", meaning, of)
-    yield Column("rho_min", "share", "lowest noise rate of a noisy client", lambda m: m.row.config.noise.rho_min)
-    yield Column("rho_max", "share", "highest noise rate of a noisy client", lambda m: m.row.config.noise.rho_max)
+    yield Column("rho_min", "share", "lowest noise rate of a noisy client", lambda m: _rate(m, "rho_min"))
+    yield Column("rho_max", "share", "highest noise rate of a noisy client", lambda m: _rate(m, "rho_max"))
     yield Column("seeds", "", "of the complete runs", lambda m: " ".join(str(s.seed) for s in m.summaries))
     yield Column("runs", "count", "complete runs", lambda m: len(m.summaries))
     yield Column("missing", "", "seeds of runs that are not complete", lambda m: " ".join(map(str, m.failed)))
+
+
+def _rate(measured: Measured, name: str) -> float | None:
+    noise = measured.row.config.noise
+    return getattr(noise, name) if noise.label_noise in ("symmetric", "asymmetric", "mixed") else None
 
 
 def _channel(measured: Measured) -> str | None:
