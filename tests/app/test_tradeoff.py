@@ -306,8 +306,6 @@ def test_without_a_working_sieve_the_recommendation_says_so():
     assert "No complete row claims an epsilon" in recommend([measured("plain")], "plain", None)
     missing = measured("h", accuracies=(), epsilon=2.0)
     assert "no row whose runs are all complete claims that" in recommend([missing, *rows], "plain", 0.5)
-        [measured("h", accuracies=(), epsilon=2.0), *rows], "plain", 0.5
-    )
 
 
 def test_survivors_and_refuted_rows_are_not_recommended():

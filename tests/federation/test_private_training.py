@@ -41,6 +41,11 @@ def test_the_claims_are_of_proxies_weights_and_everything(finished):
     assert "not covered" in everything.statement and "floating point" in weights.statement
 
 
+def test_a_plan_of_one_release_is_charged_for_one_in_the_whole_run(finished):
+    settings = {"channel": "noisy", "noising": "once", "epsilon": 1.0, "weights_epsilon": 2.0, "rounds": 2}
+    assert 2.0 < finished(**settings).summary.privacy[2].epsilon < 3.01  # six releases, the default, would be 8
+
+
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "central"])
 def test_methods_without_proxies_spend_on_weights_alone(finished, method):
     result = finished(method=method, weights_epsilon=4.0, rounds=2)
