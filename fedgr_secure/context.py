@@ -135,6 +135,7 @@ class Method:
         check_server: refuses a stored server state that does not fit the clients' numbers of samples; its `weights` are
             checked for every method.
         pooled: the method trains on everybody's data in one place (no federation).
+        networks: how many networks of the configured kind are its one model (`models.several`).
     """
 
     name: str
@@ -151,3 +152,4 @@ class Method:
     check_client: Callable[[Any, ClientContext], None] | None = None
     check_server: Callable[[Any, Sequence[int]], None] | None = None
     pooled: bool = False
+    networks: int = 1

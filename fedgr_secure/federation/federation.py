@@ -24,6 +24,7 @@ from fedgr_secure.federation.cohort import Cohort, draw_dropouts
 from fedgr_secure.federation.counts import SecureCounts
 from fedgr_secure.federation.evaluate import Evaluator
 from fedgr_secure.federation.folder import MOST_THREADS, RunFolder
+from fedgr_secure.federation.model import model_of
 from fedgr_secure.federation.releases import KeptReleases, KeptTrainings, MadeAnew
 from fedgr_secure.federation.runner import ClientRunner, DebugRunner, SequentialRunner
 from fedgr_secure.federation.secure import SecureAggregation
@@ -32,7 +33,6 @@ from fedgr_secure.federation.sums import SecureSums
 from fedgr_secure.federation.training_ledger import SeededTrainings, TrainingLedger, training_ledger
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.method.sieve import Mixture
-from fedgr_secure.models import build_model
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.records import (
     ClientRecord,
@@ -230,7 +230,7 @@ def prepare(config: Config, folder: RunFolder) -> Federation:
         set_threads(config.output.threads or 1)
     method, randomness = METHODS[config.method], Randomness(config.seed)
     data, truth = load(config)
-    model = build_model(config.model, data.spec, seed=randomness.integer("initial weights"))
+    model = model_of(config, data.spec)
     views = Views.for_images(data.spec, config.views)
     bench = Workbench(model, views, config.training, randomness, _device(config.output.device))
     samples = [len(shard) for shard in data.shards]
