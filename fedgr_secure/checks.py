@@ -6,8 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from fedgr_secure.baselines.settings import UNPRIVATE, UNSUMMED
+from fedgr_secure.bounds import Bound
 from fedgr_secure.errors import require
-from fedgr_secure.sections import Bound, Config
+from fedgr_secure.sections import Config
 from fedgr_secure.typed import short
 
 
@@ -98,7 +100,11 @@ def _idle(config: Config) -> list[tuple[str, set[str], str]]:
 def _check_averaging(config: Config) -> None:
     """Secure sums and clients that vanish need several clients, and each other."""
     d, secagg = config.dropouts, sums_securely(config)
-    pooled = config.method == "central"
+    pooled, why = config.method == "central", UNSUMMED.get(config.method)
+    require(
+        not secagg or why is None,
+        f"secagg: on, allowed with method {config.method}: off, by --no-secagg ({why})",
+    )
     require(
         not secagg or config.federation.cohort > 1, "cohort: 1, allowed with secagg: from 2 clients (or --no-secagg)"
     )
@@ -147,6 +153,8 @@ def _check_dp_sgd(config: Config) -> None:
     if not trains_privately(config):
         return
     p, g, who = config.proxies, config.fedgr, f"weights_epsilon: {config.dp_sgd.weights_epsilon}"
+    why = UNPRIVATE.get(config.method)
+    require(why is None, f"{who}, allowed with method {config.method}: none ({why})")
     require(
         p.adjacency in ("replace-one", "label"),
         f"adjacency: {p.adjacency}, allowed with weights_epsilon: replace-one or label (how many records a client has "

@@ -123,6 +123,7 @@ class Method:
     Attributes:
         name: as on the command line.
         source: author, year, venue.
+        stages: what happens when, in words.
         client, server: make the halves from a context and a stored state (None: first time).
         messages: every message type that the halves exchange.
         client_state, server_state: the record types of the stored states (None: nothing is stored).
@@ -136,10 +137,13 @@ class Method:
             checked for every method.
         pooled: the method trains on everybody's data in one place (no federation).
         networks: how many networks of the configured kind are its one model (`models.several`).
+        uploads: what leaves a client beside the model it trained, in words; None for nothing.
+        under_secure_sum: what can travel under a secure sum and what not, in words; None when everything can.
     """
 
     name: str
     source: str
+    stages: str
     client: Callable[[ClientContext, Any], ClientHalf]
     server: Callable[[ServerContext, Any], ServerHalf]
     messages: tuple[type[Any], ...]
@@ -153,3 +157,5 @@ class Method:
     check_server: Callable[[Any, Sequence[int]], None] | None = None
     pooled: bool = False
     networks: int = 1
+    uploads: str | None = None
+    under_secure_sum: str | None = None

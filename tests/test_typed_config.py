@@ -6,6 +6,7 @@ import inspect
 import itertools
 import math
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedgr_secure.baselines.settings import UNPRIVATE, UNSUMMED
 from fedgr_secure.checks import check
 from fedgr_secure.config import from_table, override, read_toml, to_table, to_toml
 from fedgr_secure.errors import InputError, nearest
@@ -429,3 +431,17 @@ def test_a_torn_last_line_is_left_out_only_on_request(tmp_path):
     path.write_text(line + line[:20] + "\n" + line)
     with pytest.raises(InputError, match="line 2: damaged JSON"):
         list(read_json_lines(path, Point, torn=True))
+
+
+def test_what_a_method_cannot_do_is_refused_by_its_name(monkeypatch):
+    monkeypatch.setitem(UNSUMMED, "fedprox", "its server looks at every update")
+    monkeypatch.setitem(UNPRIVATE, "fedprox", "its loss mixes records")
+    clear, private = {"method": "fedprox", "secagg": False}, {"weights_epsilon": 2.0}
+    check(override(Config(), clear))
+    check(override(Config(), private | {"method": "fedavg"}))
+    for changes, words in (
+        ({"method": "fedprox"}, "secagg: on, allowed with method fedprox: off, by --no-secagg (its server looks at"),
+        (clear | private, "weights_epsilon: 2.0, allowed with method fedprox: none (its loss mixes records)"),
+    ):
+        with pytest.raises(InputError, match=re.escape(words)):
+            check(override(Config(), changes))
