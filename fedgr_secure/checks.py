@@ -43,6 +43,7 @@ def check(config: Config) -> Config:
     _check_averaging(config)
     _check_proxies(config)
     _check_dp_sgd(config)
+    _check_forgetting(config)
     require(
         not (g.decide_at == "server" and not g.sieve),
         "decide_at: server, allowed: only with the sieve on (without it each client decides alone)",
@@ -60,6 +61,17 @@ def claims_proxies(config: Config) -> bool:
     proxies, summed = config.proxies, config.proxies.channel == "histogram"
     seeded = proxies.noise != "system" or (summed and config.secure_sum.entropy != "system")
     return config.method == "fedgr" and config.fedgr.sieve and proxies.channel != "plain" and not seeded
+
+
+def oracle(config: Config) -> str | None:
+    """What of the truth this configuration tells the clients, in words; None, as for every method's default: nothing.
+
+    >>> from fedgr_secure.config import override
+    >>> oracle(override(Config(), {"method": "coteaching", "forget": "oracle"}))
+    'the true noise rate of each client'
+    """
+    asked = config.method == "coteaching" and config.coteaching.forget == "oracle"
+    return "the true noise rate of each client" if asked else None
 
 
 def unused(config: Config) -> tuple[str, ...]:
@@ -90,8 +102,10 @@ def _idle(config: Config) -> list[tuple[str, set[str], str]]:
         idle.append(("proxies", set(), "with --no-sieve"))
     elif p.channel == "plain":
         idle.append(("proxies", {"channel"}, "with channel plain"))
-    if method != "fedprox":
-        idle.append(("fedprox", set(), f"with method {method}"))
+    idle += [(section, set(), f"with method {method}") for section in ("fedprox", "coteaching") if section != method]
+    if method == "coteaching" and config.coteaching.forget != "given":
+        kept = {"forget", "forget_rounds", "forget_exponent"}
+        idle.append(("coteaching", kept, f"with forget {config.coteaching.forget}"))
     if not trains_privately(config):
         idle.append(("dp_sgd", set(), "without --weights-epsilon"))
     return idle
@@ -173,6 +187,15 @@ def _check_dp_sgd(config: Config) -> None:
     require(
         not g.reset_teacher,
         "reset_teacher: on, allowed with weights_epsilon: off (it changes the training of all records of a client)",
+    )
+
+
+def _check_forgetting(config: Config) -> None:
+    """FL-Coteaching's share comes from somewhere."""
+    c = config.coteaching
+    require(
+        config.method != "coteaching" or c.forget != "given" or c.forget_rate is not None,
+        "forget_rate: not given, but forget is 'given': name the share with --forget-rate",
     )
 
 

@@ -46,6 +46,8 @@ class ClientContext:
         channel: how its loss proxies reach the server.
         noise: where a private channel's noise comes from, by round.
         releases: what it has released.
+        oracle_rate: its true noise rate, where the configuration asks for it (`checks.oracle`); the only truth that a
+            client can be told.
     """
 
     shard: Shard
@@ -56,6 +58,7 @@ class ClientContext:
     channel: Channel
     noise: Callable[[int], NoiseSource]
     releases: Releases
+    oracle_rate: float | None = None
 
 
 @dataclass(frozen=True)

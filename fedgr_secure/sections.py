@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+from fedgr_secure.baselines.settings import CoteachingConfig
 from fedgr_secure.bounds import (
     UNSET,
     BelowOne,
@@ -105,7 +106,7 @@ class ViewConfig:
     cutout: Share = 0.25
     """largest side of the erased square, as a share of the image's side (the paper: 0.5)"""
     baseline_view: Literal["auto", "plain", "weak", "strong"] = "auto"
-    """what FedAvg, FedProx and central train on; auto: weak (crop and flip) for natural images, plain for digits"""
+    """what the other methods train on; auto: weak (crop and flip) for natural images, plain for digits"""
 
 
 @dataclass(frozen=True)
@@ -314,7 +315,7 @@ class OutputConfig:
     """torch threads (default: 1 for cnn and mlp, which are too small to share out; else torch's own choice)"""
 
 
-Method = Literal["fedgr", "fedavg", "fedprox", "central"]
+Method = Literal["fedgr", "fedavg", "fedprox", "central", "coteaching"]
 
 
 @dataclass(frozen=True)
@@ -338,4 +339,5 @@ class Config:
     dp_sgd: DPSGDConfig = field(default_factory=DPSGDConfig)
     fedgr: FedGRConfig = field(default_factory=FedGRConfig)
     fedprox: FedProxConfig = field(default_factory=FedProxConfig)
+    coteaching: CoteachingConfig = field(default_factory=CoteachingConfig)
     output: OutputConfig = field(default_factory=OutputConfig)

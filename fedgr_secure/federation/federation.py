@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedgr_secure.checks import sums_securely
+from fedgr_secure.checks import oracle, sums_securely
 from fedgr_secure.claims import weights_claim
 from fedgr_secure.cohorts import cohort_sizes, draw_cohort
 from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
@@ -140,7 +140,20 @@ class Federation:
             self.channel,
             lambda round: self._noise(client, round),
             self.releases if self.channel.private else MadeAnew(),
+            self._oracle_rate(client),
         )
+
+    def _oracle_rate(self, client: int) -> float | None:
+        """The client's true noise rate, where the configuration asks for it; the evaluator tells nobody anything else.
+
+        Raises:
+            InputError: it is not known.
+        """
+        if oracle(self.config) is None:
+            return None
+        rate = finite_or_none(self.evaluator.truth.realised_rate[client])
+        require(rate is not None, f"forget: oracle, allowed: with true labels; those of client {client} are not known")
+        return rate
 
     def _noise(self, client: int, round: int) -> NoiseSource:
         """Of a private channel; from the seed only in a simulation that says so."""
