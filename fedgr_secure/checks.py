@@ -102,7 +102,8 @@ def _idle(config: Config) -> list[tuple[str, set[str], str]]:
         idle.append(("proxies", set(), "with --no-sieve"))
     elif p.channel == "plain":
         idle.append(("proxies", {"channel"}, "with channel plain"))
-    idle += [(section, set(), f"with method {method}") for section in ("fedprox", "coteaching") if section != method]
+    others = ("fedprox", "coteaching", "fednoro")
+    idle += [(section, set(), f"with method {method}") for section in others if section != method]
     if method == "coteaching" and config.coteaching.forget != "given":
         kept = {"forget", "forget_rounds", "forget_exponent"}
         idle.append(("coteaching", kept, f"with forget {config.coteaching.forget}"))

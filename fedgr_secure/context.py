@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgr_secure.aggregate import Weigh, by_samples
 from fedgr_secure.data.types import Shard
 from fedgr_secure.messages import Update
 from fedgr_secure.randomness import Randomness
@@ -97,8 +98,10 @@ class AskCohort(Protocol):
     def tally(self, message: Any, weights: Weights, *, expect: type[Any]) -> Tally | None:
         """Send one message to every client; the secure sum of the counts in their replies, or None below threshold."""
 
-    def average(self, message: Any, start: Weights, *, samples: Mapping[int, int] | None = None) -> Weights:
-        """Have every client train on a message; FedAvg's average, in the clear or as a secure sum."""
+    def average(
+        self, message: Any, start: Weights, *, samples: Mapping[int, int] | None = None, weigh: Weigh = by_samples
+    ) -> Weights:
+        """Have every client train on a message; FedAvg's average, as a secure sum or in the clear, or there another."""
 
 
 class ClientHalf(Protocol):

@@ -23,6 +23,7 @@ METHOD_NAMES = {
     "fedprox": "FedProx",
     "central": "Central training",
     "coteaching": "FL-Coteaching",
+    "fednoro": "FedNoRo",
 }
 ABSENT = "-"
 

@@ -33,7 +33,7 @@ from fedgr_secure.wire import Weights
 
 
 def forget_share(rate: float, round: int, *, rounds: int, exponent: float) -> float:
-    """R(t): the share of a batch that is left out in a round (Han et al. 2018, section 3 and Table 6's c).
+    """R(t): the share of a batch that is left out in a round (Han et al. 2018).
 
     >>> [forget_share(0.4, t, rounds=25, exponent=1.0) for t in (0, 5, 25, 99)]
     [0.0, 0.08000000000000002, 0.4, 0.4]

@@ -32,6 +32,7 @@ VARIANTS = {
     "central": {"method": "central"},
     "coteaching": {"method": "coteaching"},
     "coteaching with a given rate": {"method": "coteaching", "forget": "given", "forget_rate": 0.5, "forget_rounds": 1},
+    "fednoro": {"method": "fednoro"},
 }
 
 
@@ -206,7 +207,14 @@ def test_the_truth_reaches_the_evaluator_alone(finished, tiny, tmp_path, monkeyp
             test_labels=generator.permutation(truth.test_labels),
         )
 
-    cases = ({}, {"decide_at": "server"}, {"sieve": False}, {"method": "fedprox"}, {"method": "coteaching"})
+    cases = (
+        {},
+        {"decide_at": "server"},
+        {"sieve": False},
+        {"method": "fedprox"},
+        {"method": "coteaching"},
+        {"method": "fednoro"},
+    )
     truthful = [finished(**changes) for changes in cases]  # before the lie: other tests share these runs
     monkeypatch.setattr(federation, "federate", lie)
     for number, (changes, honest) in enumerate(zip(cases, truthful, strict=True)):
