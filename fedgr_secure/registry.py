@@ -1,4 +1,8 @@
-"""The methods by name. A new method is a file and a line here."""
+"""The methods by name.
+
+A new method is a file and a line here, and its name in `sections.Method` and in `app.tables.METHOD_NAMES`; a test holds
+the three against each other.
+"""
 
 from __future__ import annotations
 

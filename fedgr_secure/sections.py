@@ -323,7 +323,7 @@ class Config:
     """One run. `Config()` is FedGR on scikit-learn's digits."""
 
     method: Method = "fedgr"
-    """central trains one model on the pooled data, one epoch a round"""
+    """central trains one model on the pooled data, one epoch a round; fedgr-secure methods tells of each"""
     seed: Seed = 0
     """root of every random draw of the run, but for which images --train-size and --test-size choose"""
     data: DataConfig = field(default_factory=DataConfig)

@@ -60,9 +60,11 @@ class ClassLosses:
 
 
 def class_vectors(losses: Matrix, counts: NDArray[np.int64]) -> Matrix:
-    """The clients' losses (K, C) from 0 to 1 in each class; a client that lacks a class is put at the class's least."""
+    """The clients' losses (K, C) from 0 to 1 in each class; a client that lacks a class is put at the class's least.
+
+    A class in which all have the same loss, or that nobody has, is 0 for everybody.
+    """
     present = counts > 0
-    present |= ~present.any(axis=0)  # a class that nobody has: all losses are 0, and alike
     low, high = np.where(present, losses, np.inf).min(0), np.where(present, losses, -np.inf).max(0)
     span = np.where(high > low, high - low, 1.0)
     return np.where(present, losses - low, 0.0) / span
