@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fedgr_secure.data.types import ImageSpec, UInt8
 from fedgr_secure.data.views import Views
+from fedgr_secure.federation.model import model_of
 from fedgr_secure.federation.view import ServerView
-from fedgr_secure.models import build_model
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.sections import Config
 from fedgr_secure.training import Workbench
@@ -27,7 +27,7 @@ def predictor(config: Config, spec: ImageSpec) -> Predict:
         config: of the run.
         spec: of its images; its mean and standard deviation are those that the clients normalise with.
     """
-    model = build_model(config.model, spec, seed=0)
+    model = model_of(config, spec)
     bench = Workbench(model, Views.for_images(spec, config.views), config.training, Randomness(0), config.output.device)
 
     def predict(weights: Weights, images: UInt8) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -10,9 +10,17 @@ from fedgr_secure.errors import DivergedError, InputError
 from fedgr_secure.messages import Update
 from fedgr_secure.wire import Weights
 
+Weigh = Callable[[Mapping[int, Update]], Mapping[int, float]]
+"""how much each client's update counts in their mean, a number above 0 by client number"""
 
-def average(current: Weights, updates: Mapping[int, Update]) -> Weights:
-    """The sample-weighted mean of the clients' weights.
+
+def by_samples(updates: Mapping[int, Update]) -> dict[int, int]:
+    """FedAvg's: as much as it has samples."""
+    return {client: update.samples for client, update in updates.items()}
+
+
+def average(current: Weights, updates: Mapping[int, Update], weigh: Weigh = by_samples) -> Weights:
+    """The weighted mean of the clients' weights; FedAvg's by default.
 
     Floating-point parameters and buffers (BatchNorm's running statistics) are averaged in float64; integer buffers
     (BatchNorm's counters) keep the server's value. Clients are summed in the order of their numbers, so the result does
@@ -21,6 +29,7 @@ def average(current: Weights, updates: Mapping[int, Update]) -> Weights:
     Args:
         current: the global weights; they fix names, shapes and dtypes.
         updates: by client number.
+        weigh: asked once every update has been found to be sound.
 
     Raises:
         InputError: an update's tensors differ from `current`'s.
@@ -28,7 +37,8 @@ def average(current: Weights, updates: Mapping[int, Update]) -> Weights:
     """
     for client, update in updates.items():
         check_weights(update.weights, current, who=f"client {client}, round {update.round}: update")
-    total = sum(update.samples for update in updates.values())
+    counts = weigh(updates)
+    total = sum(counts.values())
     result: Weights = {}
     for name, value in current.items():
         if not np.issubdtype(value.dtype, np.floating) or not updates:
@@ -36,7 +46,7 @@ def average(current: Weights, updates: Mapping[int, Update]) -> Weights:
             continue
         mean = np.zeros(value.shape, np.float64)
         for client in sorted(updates):
-            mean += updates[client].weights[name] * (updates[client].samples / total)
+            mean += updates[client].weights[name] * (counts[client] / total)
         result[name] = mean.astype(value.dtype)
     return result
 

@@ -6,8 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from fedgr_secure.baselines.settings import UNPRIVATE, UNSUMMED
+from fedgr_secure.bounds import Bound
 from fedgr_secure.errors import require
-from fedgr_secure.sections import Bound, Config
+from fedgr_secure.sections import Config
 from fedgr_secure.typed import short
 
 
@@ -41,6 +43,7 @@ def check(config: Config) -> Config:
     _check_averaging(config)
     _check_proxies(config)
     _check_dp_sgd(config)
+    _check_forgetting(config)
     require(
         not (g.decide_at == "server" and not g.sieve),
         "decide_at: server, allowed: only with the sieve on (without it each client decides alone)",
@@ -58,6 +61,17 @@ def claims_proxies(config: Config) -> bool:
     proxies, summed = config.proxies, config.proxies.channel == "histogram"
     seeded = proxies.noise != "system" or (summed and config.secure_sum.entropy != "system")
     return config.method == "fedgr" and config.fedgr.sieve and proxies.channel != "plain" and not seeded
+
+
+def oracle(config: Config) -> str | None:
+    """What of the truth this configuration tells the clients, in words; None, as for every method's default: nothing.
+
+    >>> from fedgr_secure.config import override
+    >>> oracle(override(Config(), {"method": "coteaching", "forget": "oracle"}))
+    'the true noise rate of each client'
+    """
+    asked = config.method == "coteaching" and config.coteaching.forget == "oracle"
+    return "the true noise rate of each client" if asked else None
 
 
 def unused(config: Config) -> tuple[str, ...]:
@@ -88,8 +102,11 @@ def _idle(config: Config) -> list[tuple[str, set[str], str]]:
         idle.append(("proxies", set(), "with --no-sieve"))
     elif p.channel == "plain":
         idle.append(("proxies", {"channel"}, "with channel plain"))
-    if method != "fedprox":
-        idle.append(("fedprox", set(), f"with method {method}"))
+    others = ("fedprox", "coteaching", "fednoro")
+    idle += [(section, set(), f"with method {method}") for section in others if section != method]
+    if method == "coteaching" and config.coteaching.forget != "given":
+        kept = {"forget", "forget_rounds", "forget_exponent"}
+        idle.append(("coteaching", kept, f"with forget {config.coteaching.forget}"))
     if not trains_privately(config):
         idle.append(("dp_sgd", set(), "without --weights-epsilon"))
     return idle
@@ -98,7 +115,11 @@ def _idle(config: Config) -> list[tuple[str, set[str], str]]:
 def _check_averaging(config: Config) -> None:
     """Secure sums and clients that vanish need several clients, and each other."""
     d, secagg = config.dropouts, sums_securely(config)
-    pooled = config.method == "central"
+    pooled, why = config.method == "central", UNSUMMED.get(config.method)
+    require(
+        not secagg or why is None,
+        f"secagg: on, allowed with method {config.method}: off, by --no-secagg ({why})",
+    )
     require(
         not secagg or config.federation.cohort > 1, "cohort: 1, allowed with secagg: from 2 clients (or --no-secagg)"
     )
@@ -147,6 +168,8 @@ def _check_dp_sgd(config: Config) -> None:
     if not trains_privately(config):
         return
     p, g, who = config.proxies, config.fedgr, f"weights_epsilon: {config.dp_sgd.weights_epsilon}"
+    why = UNPRIVATE.get(config.method)
+    require(why is None, f"{who}, allowed with method {config.method}: none ({why})")
     require(
         p.adjacency in ("replace-one", "label"),
         f"adjacency: {p.adjacency}, allowed with weights_epsilon: replace-one or label (how many records a client has "
@@ -165,6 +188,15 @@ def _check_dp_sgd(config: Config) -> None:
     require(
         not g.reset_teacher,
         "reset_teacher: on, allowed with weights_epsilon: off (it changes the training of all records of a client)",
+    )
+
+
+def _check_forgetting(config: Config) -> None:
+    """FL-Coteaching's share comes from somewhere."""
+    c = config.coteaching
+    require(
+        config.method != "coteaching" or c.forget != "given" or c.forget_rate is not None,
+        "forget_rate: not given, but forget is 'given': name the share with --forget-rate",
     )
 
 

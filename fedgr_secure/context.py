@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgr_secure.aggregate import Weigh, by_samples
 from fedgr_secure.data.types import Shard
 from fedgr_secure.messages import Update
 from fedgr_secure.randomness import Randomness
@@ -46,6 +47,8 @@ class ClientContext:
         channel: how its loss proxies reach the server.
         noise: where a private channel's noise comes from, by round.
         releases: what it has released.
+        oracle_rate: its true noise rate, where the configuration asks for it (`checks.oracle`); the only truth that a
+            client can be told.
     """
 
     shard: Shard
@@ -56,6 +59,7 @@ class ClientContext:
     channel: Channel
     noise: Callable[[int], NoiseSource]
     releases: Releases
+    oracle_rate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,10 @@ class AskCohort(Protocol):
     def tally(self, message: Any, weights: Weights, *, expect: type[Any]) -> Tally | None:
         """Send one message to every client; the secure sum of the counts in their replies, or None below threshold."""
 
-    def average(self, message: Any, start: Weights, *, samples: Mapping[int, int] | None = None) -> Weights:
-        """Have every client train on a message; FedAvg's average, in the clear or as a secure sum."""
+    def average(
+        self, message: Any, start: Weights, *, samples: Mapping[int, int] | None = None, weigh: Weigh = by_samples
+    ) -> Weights:
+        """Have every client train on a message; FedAvg's average, as a secure sum or in the clear, or there another."""
 
 
 class ClientHalf(Protocol):
@@ -123,6 +129,7 @@ class Method:
     Attributes:
         name: as on the command line.
         source: author, year, venue.
+        stages: what happens when, in words.
         client, server: make the halves from a context and a stored state (None: first time).
         messages: every message type that the halves exchange.
         client_state, server_state: the record types of the stored states (None: nothing is stored).
@@ -135,10 +142,14 @@ class Method:
         check_server: refuses a stored server state that does not fit the clients' numbers of samples; its `weights` are
             checked for every method.
         pooled: the method trains on everybody's data in one place (no federation).
+        networks: how many networks of the configured kind are its one model (`models.several`).
+        uploads: what leaves a client beside the model it trained, in words; None for nothing.
+        under_secure_sum: what can travel under a secure sum and what not, in words; None when everything can.
     """
 
     name: str
     source: str
+    stages: str
     client: Callable[[ClientContext, Any], ClientHalf]
     server: Callable[[ServerContext, Any], ServerHalf]
     messages: tuple[type[Any], ...]
@@ -151,3 +162,6 @@ class Method:
     check_client: Callable[[Any, ClientContext], None] | None = None
     check_server: Callable[[Any, Sequence[int]], None] | None = None
     pooled: bool = False
+    networks: int = 1
+    uploads: str | None = None
+    under_secure_sum: str | None = None

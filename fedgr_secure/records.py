@@ -195,7 +195,8 @@ class Summary:
     """`summary.json`: the figures of a run. Accuracies are shares in [0, 1].
 
     `sums_given_up` counts the rounds whose secure sum had too few clients left and left the model as it was; null
-    for a run in the clear. `peak_memory` is in bytes, of the process that ended the run, with whatever else it did.
+    for a run in the clear. `oracle` says what of the truth the clients were told; null for nothing, as it should be.
+    `peak_memory` is in bytes, of the process that ended the run, with whatever else it did.
     """
 
     method: str
@@ -217,6 +218,7 @@ class Summary:
     sums_given_up: int | None = None
     mislabel_calibration_error: float | None = None
     peak_memory: int | None = None
+    oracle: str | None = None
 
 
 def to_json(record: Any) -> str:

@@ -1,9 +1,15 @@
-"""The methods by name. A new method is a file and a line here."""
+"""The methods by name.
+
+A new method is a file and a line here, and its name in `sections.Method` and in `app.tables.METHOD_NAMES`; a test holds
+the three against each other.
+"""
 
 from __future__ import annotations
 
+from fedgr_secure.baselines.coteaching import COTEACHING
 from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX
+from fedgr_secure.baselines.fednoro import FEDNORO
 from fedgr_secure.context import Method
 from fedgr_secure.method.fedgr import FEDGR
 
-METHODS: dict[str, Method] = {method.name: method for method in (FEDGR, FEDAVG, FEDPROX, CENTRAL)}
+METHODS: dict[str, Method] = {method.name: method for method in (FEDGR, FEDAVG, FEDPROX, CENTRAL, COTEACHING, FEDNORO)}

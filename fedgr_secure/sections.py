@@ -6,55 +6,33 @@ Field names are unique over all sections, so that every field is also a command-
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
-
-
-@dataclass(frozen=True)
-class Bound:
-    """What a number of the configuration may be; stands in the field's type."""
-
-    words: str
-    holds: Callable[[float], bool]
-
-
-Share = Annotated[float, Bound("from 0 to 1", lambda x: 0 <= x <= 1)]
-BelowOne = Annotated[float, Bound("from 0 to below 1", lambda x: 0 <= x < 1)]
-Positive = Annotated[float, Bound("a finite number above 0, at most 3e38 (32 bits)", lambda x: 0 < x <= 3e38)]
-FromZero = Annotated[float, Bound("a finite number from 0 to 3e38 (32 bits)", lambda x: 0 <= x <= 3e38)]
-
-
-def whole(low: int, high: int, why: str) -> Bound:
-    """Whole numbers between two limits, and why there is an upper one.
-
-    >>> whole(1, 9, "one digit").words, whole(1, 9, "one digit").holds(10)
-    ('a whole number from 1 to 9 (one digit)', False)
-    """
-    return Bound(f"a whole number from {low} to {high} ({why})", lambda x: type(x) is int and low <= x <= high)
-
-
-Seed = Annotated[int, whole(0, 2**63 - 1, "64 bits with a sign")]
-Images = Annotated[int, whole(1, 10**9, "more than any data set holds")]
-Clients = Annotated[int, whole(1, 10**6, "each keeps a state of its own")]
-Rounds = Annotated[int, whole(1, 10**6, "more would run for years")]
-RoundsFromZero = Annotated[int, whole(0, 10**6, "no run has more rounds")]
-Epochs = Annotated[int, whole(1, 10**4, "more would run for years")]
-Width = Annotated[int, whole(1, 1024, "the model grows with its square")]
-Operations = Annotated[int, whole(0, 14, "there are 14 operations")]
-Padding = Annotated[int, whole(0, 4095, "less than any image's side")]
-Side = Annotated[int, whole(8, 1024, "an image is held in memory as it is")]
-Colluders = Annotated[int, whole(0, 10**6, "there are no more clients")]
-Releases = Annotated[int, whole(1, 10**4, "the budget is shared among them")]
-Bins = Annotated[int, whole(2, 4096, "each has noise of its own; a mixture cannot be fitted to one")]
-Steps = Annotated[int, whole(16, 2**20, "noise is drawn in whole steps")]
-Threads = Annotated[int, whole(1, 1024, "more than any machine has cores")]
-
-UNSET = tyro.conf.arg(help_behavior_hint=lambda default: "" if default == "None" else f"(default: {default})")
-"""Stands in the type of a setting whose None has a meaning, which its own help text names."""
+from fedgr_secure.baselines.settings import CoteachingConfig, FedNoRoConfig
+from fedgr_secure.bounds import (
+    UNSET,
+    BelowOne,
+    Bins,
+    Clients,
+    Colluders,
+    Epochs,
+    FromZero,
+    Images,
+    Operations,
+    Padding,
+    Positive,
+    Releases,
+    Rounds,
+    RoundsFromZero,
+    Seed,
+    Share,
+    Side,
+    Steps,
+    Threads,
+    Width,
+)
 
 
 @dataclass(frozen=True)
@@ -128,7 +106,7 @@ class ViewConfig:
     cutout: Share = 0.25
     """largest side of the erased square, as a share of the image's side (the paper: 0.5)"""
     baseline_view: Literal["auto", "plain", "weak", "strong"] = "auto"
-    """what FedAvg, FedProx and central train on; auto: weak (crop and flip) for natural images, plain for digits"""
+    """what the other methods train on; auto: weak (crop and flip) for natural images, plain for digits"""
 
 
 @dataclass(frozen=True)
@@ -337,7 +315,7 @@ class OutputConfig:
     """torch threads (default: 1 for cnn and mlp, which are too small to share out; else torch's own choice)"""
 
 
-Method = Literal["fedgr", "fedavg", "fedprox", "central"]
+Method = Literal["fedgr", "fedavg", "fedprox", "central", "coteaching", "fednoro"]
 
 
 @dataclass(frozen=True)
@@ -345,7 +323,7 @@ class Config:
     """One run. `Config()` is FedGR on scikit-learn's digits."""
 
     method: Method = "fedgr"
-    """central trains one model on the pooled data, one epoch a round"""
+    """central trains one model on the pooled data, one epoch a round; fedgr-secure methods tells of each"""
     seed: Seed = 0
     """root of every random draw of the run, but for which images --train-size and --test-size choose"""
     data: DataConfig = field(default_factory=DataConfig)
@@ -361,4 +339,6 @@ class Config:
     dp_sgd: DPSGDConfig = field(default_factory=DPSGDConfig)
     fedgr: FedGRConfig = field(default_factory=FedGRConfig)
     fedprox: FedProxConfig = field(default_factory=FedProxConfig)
+    coteaching: CoteachingConfig = field(default_factory=CoteachingConfig)
+    fednoro: FedNoRoConfig = field(default_factory=FedNoRoConfig)
     output: OutputConfig = field(default_factory=OutputConfig)

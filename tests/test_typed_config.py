@@ -6,14 +6,16 @@ import inspect
 import itertools
 import math
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedgr_secure.baselines.settings import UNPRIVATE, UNSUMMED
 from fedgr_secure.checks import check
 from fedgr_secure.config import from_table, override, read_toml, to_table, to_toml
 from fedgr_secure.errors import InputError, nearest
@@ -23,6 +25,7 @@ from fedgr_secure.sections import (
     FederationConfig,
     FedGRConfig,
     FedProxConfig,
+    Method,
     ModelConfig,
     NoiseConfig,
     OutputConfig,
@@ -93,7 +96,7 @@ PATHS = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 CONFIGS = st.builds(
     Config,
-    method=st.sampled_from(["fedgr", "fedavg", "fedprox", "central"]),
+    method=st.sampled_from(get_args(Method)),
     seed=st.integers(0, 2**63 - 1),
     data=st.builds(DataConfig, path=st.none() | PATHS, download=st.booleans(), given_labels=st.text(max_size=8)),
     noise=st.builds(NoiseConfig, rho_min=FINITE, rho_max=FINITE, label_noise=st.sampled_from(["none", "mixed"])),
@@ -150,7 +153,7 @@ def test_an_integer_is_a_float_where_a_float_is_meant(tmp_path):
         ("[fedgr]\nsieve = 1", ["fedgr: sieve: 1, allowed: bool"]),
         ("[data]\npath = 3", ["data: path: 3, allowed: Path"]),
         ("[data]\ntrain_size = 'all'", ["data: train_size: 'all', allowed: int"]),
-        ("method = 'fedsgd'", ["method: 'fedsgd', allowed: fedgr, fedavg, fedprox, central"]),
+        ("method = 'fedsgd'", [f"method: 'fedsgd', allowed: {', '.join(get_args(Method))}"]),
         ("[fedgr]\nrepresentation = 'cos'", ["representation: 'cos', allowed: cosine, l2, kl"]),
         ("fedgr = 3", ["fedgr: 3, allowed: a table"]),
         ("[fedgr\n", ["cannot be read as TOML"]),
@@ -430,3 +433,17 @@ def test_a_torn_last_line_is_left_out_only_on_request(tmp_path):
     path.write_text(line + line[:20] + "\n" + line)
     with pytest.raises(InputError, match="line 2: damaged JSON"):
         list(read_json_lines(path, Point, torn=True))
+
+
+def test_what_a_method_cannot_do_is_refused_by_its_name(monkeypatch):
+    monkeypatch.setitem(UNSUMMED, "fedprox", "its server looks at every update")
+    monkeypatch.setitem(UNPRIVATE, "fedprox", "its loss mixes records")
+    clear, private = {"method": "fedprox", "secagg": False}, {"weights_epsilon": 2.0}
+    check(override(Config(), clear))
+    check(override(Config(), private | {"method": "fedavg"}))
+    for changes, words in (
+        ({"method": "fedprox"}, "secagg: on, allowed with method fedprox: off, by --no-secagg (its server looks at"),
+        (clear | private, "weights_epsilon: 2.0, allowed with method fedprox: none (its loss mixes records)"),
+    ):
+        with pytest.raises(InputError, match=re.escape(words)):
+            check(override(Config(), changes))

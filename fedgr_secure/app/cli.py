@@ -20,9 +20,10 @@ from fedgr_secure.app import presets, usage
 from fedgr_secure.app.failures import failure
 from fedgr_secure.app.plan import Plan
 from fedgr_secure.app.tradeoff import grid
+from fedgr_secure.bounds import UNSET
 from fedgr_secure.config import default_folder
 from fedgr_secure.errors import InputError, require
-from fedgr_secure.sections import UNSET, Config, Method
+from fedgr_secure.sections import Config, Method
 
 _PROGRAM = "fedgr-secure"
 _CONFIG_HELP = f"a TOML file or a preset ({', '.join(presets.names())}); comes before the flags, which override it"
@@ -148,7 +149,15 @@ class Audit:
     """print the result as JSON and nothing else"""
 
 
-Command = Run | Compare | Tradeoff | Resume | Report | Attack | Accountant | Audit
+@dataclass(frozen=True)
+class Methods:
+    """Every method: its paper, its stages, what leaves a client, and whether that can travel under a secure sum."""
+
+    json: bool = False
+    """print the list as JSON and nothing else"""
+
+
+Command = Run | Compare | Tradeoff | Resume | Report | Attack | Accountant | Audit | Methods
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -170,6 +179,7 @@ def parse(arguments: Sequence[str]) -> Command:
         | Annotated[Attack, _subcommand("attack", Attack)]
         | Annotated[Accountant, _subcommand("accountant", Accountant)]
         | Annotated[Audit, _subcommand("audit", Audit)]
+        | Annotated[Methods, _subcommand("methods", Methods)]
     )
     command = _parsed(kind, arguments)
     if isinstance(command, Run | Compare):
@@ -219,6 +229,7 @@ def _known(command: str) -> list[str]:
         "attack": Attack,
         "accountant": Accountant,
         "audit": Audit,
+        "methods": Methods,
     }
     if command not in kinds:
         return [*kinds, "--version", "--help"]
@@ -312,6 +323,10 @@ def _carry_out(command: Command) -> int:
                 require_power=command.require_power,
                 as_json=command.json,
             )
+        case Methods():
+            from fedgr_secure.app import methods
+
+            methods.answer(as_json=command.json)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fedgr_secure.sections import UNSET
+from fedgr_secure.bounds import UNSET
 
 
 @dataclass(frozen=True)

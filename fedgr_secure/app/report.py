@@ -13,6 +13,7 @@ from fedgr_secure.app.html import figure, page, table
 from fedgr_secure.app.runfolder import RunData, read_run
 from fedgr_secure.app.secure_report import release_section, secure_section
 from fedgr_secure.app.tables import ABSENT, METHOD_NAMES, data_size, duration, number, percent
+from fedgr_secure.checks import oracle
 from fedgr_secure.config import data_name, to_toml
 from fedgr_secure.files import write_atomic
 from fedgr_secure.sections import NoiseConfig, PartitionConfig
@@ -78,14 +79,14 @@ def _result_words(run: RunData) -> str:
 
 
 def _setting_words(run: RunData) -> str:
-    config, federation = run.config, run.config.federation
+    config, federation, told = run.config, run.config.federation, oracle(run.config)
     method = METHOD_NAMES.get(config.method, config.method)
     if config.method == "central":
         return f"{method}: one {config.model.model} model trained on the pooled {data_name(config)} data."
     return (
         f"{method} trains one {config.model.model} model on {data_name(config)}, split over "
         f"{federation.clients} clients ({shard_words(config.partition)}), of which "
-        f"{federation.cohort} train in each round."
+        f"{federation.cohort} train in each round.{f' An oracle tells them {told}.' if told else ''}"
     )
 
 

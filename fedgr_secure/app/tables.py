@@ -17,7 +17,14 @@ from rich.table import Table
 from fedgr_secure.errors import require
 from fedgr_secure.records import Summary
 
-METHOD_NAMES = {"fedgr": "FedGR", "fedavg": "FedAvg", "fedprox": "FedProx", "central": "Central training"}
+METHOD_NAMES = {
+    "fedgr": "FedGR",
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "central": "Central training",
+    "coteaching": "FL-Coteaching",
+    "fednoro": "FedNoRo",
+}
 ABSENT = "-"
 
 
@@ -106,6 +113,7 @@ def summary_table(summary: Summary) -> Table:
         ("Time", duration(summary.seconds)),
         ("Sent by clients", data_size(summary.bytes_up)),
         ("Sent by the server", data_size(summary.bytes_down)),
+        *([("Oracle: the clients were told", summary.oracle)] if summary.oracle else []),
     ):
         table.add_row(what, value)
     return table
@@ -129,7 +137,18 @@ def _compare_row(name: str, summaries: Sequence[Summary]) -> dict[str, Any]:
     for measure in MEASURES:
         values = [v for summary in summaries if (v := getattr(summary, measure.field)) is not None]
         row[measure.field] = spread(values) if values else None
+    row["oracle"] = next((summary.oracle for summary in summaries if summary.oracle), None)
     return row
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    """A method's name in a table for people, which marks one that was told of the truth."""
+    return f"{row['method']} (oracle)" if row["oracle"] else str(row["method"])
+
+
+def _told_truth(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the marked methods were told, in a sentence each; empty where there is none."""
+    return "".join(f" {_label(row)} was told {row['oracle']}." for row in rows if row["oracle"])
 
 
 def spread(values: Sequence[float]) -> dict[str, float | int | None]:
@@ -165,18 +184,18 @@ def _told(rows: Sequence[Mapping[str, Any]]) -> list[Measure]:
 
 def compare_table(rows: Mapping[str, Sequence[Summary]]) -> Table:
     """Methods side by side: mean ± sample standard deviation over seeds."""
-    title = "Mean ± sample standard deviation over seeds"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    compared = compare_rows(rows)
+    title = f"Mean ± sample standard deviation over seeds.{_told_truth(compared)}".removesuffix(".")
+    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("Method", overflow="fold")
     table.add_column("Runs", justify="right", min_width=4)
-    compared = compare_rows(rows)
     told = _told(compared)
     for measure in told:  # on a narrow terminal a heading breaks between words, never within one
         longest = max(map(len, measure.heading.split()))
         table.add_column(measure.heading, justify="right", min_width=max(6, longest))
     for row in compared:
         cells = [_cell(measure, row).replace("± ", "±") for measure in told]
-        table.add_row(escape(row["method"]), str(len(row["seeds"])), *cells)
+        table.add_row(escape(_label(row)), str(len(row["seeds"])), *cells)
     return table
 
 
@@ -188,9 +207,10 @@ def compare_markdown(rows: Mapping[str, Sequence[Summary]]) -> str:
     lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
     for row in compared:
         cells = [_cell(measure, row) for measure in told]
-        lines.append([row["method"].replace("|", r"\|"), str(len(row["seeds"])), *cells])
+        lines.append([_label(row).replace("|", r"\|"), str(len(row["seeds"])), *cells])
     table = "".join("| " + " | ".join(line) + " |\n" for line in lines)
-    return table + "\nMean ± sample standard deviation over seeds; one seed has no spread. 1 MB is 10^6 bytes.\n"
+    notes = f"one seed has no spread. 1 MB is 10^6 bytes.{_told_truth(compared)}"
+    return f"{table}\nMean ± sample standard deviation over seeds; {notes}\n"
 
 
 def compare_csv(rows: Mapping[str, Sequence[Summary]]) -> str:
@@ -198,11 +218,11 @@ def compare_csv(rows: Mapping[str, Sequence[Summary]]) -> str:
     parts = ("mean", "sd", "n")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_CSV_START, *(f"{m.field}_{part}" for m in MEASURES for part in parts)])
+    writer.writerow([*_CSV_START, *(f"{m.field}_{part}" for m in MEASURES for part in parts), "oracle"])
     for row in compare_rows(rows):
         values = [row[m.field] or dict.fromkeys(parts) for m in MEASURES]
         seeds = " ".join(map(str, row["seeds"]))
-        writer.writerow([row["method"], seeds, *(value[part] for value in values for part in parts)])
+        writer.writerow([row["method"], seeds, *(value[part] for value in values for part in parts), row["oracle"]])
     return text.getvalue()
 
 

@@ -83,7 +83,9 @@ class AveragingServer:
         self.state = ServerState(cohort.average(Train(number, weights), weights))
 
 
-def _method(name: str, source: str, mu: Callable[[ClientContext], float], *, pooled: bool = False) -> Method:
+def _method(
+    name: str, source: str, mu: Callable[[ClientContext], float], *, stages: str, pooled: bool = False
+) -> Method:
     def client(context: ClientContext, state: None) -> AveragingClient:
         epochs = 1 if pooled else context.config.training.local_epochs
         return AveragingClient(context, mu(context), epochs)
@@ -91,6 +93,7 @@ def _method(name: str, source: str, mu: Callable[[ClientContext], float], *, poo
     return Method(
         name=name,
         source=source,
+        stages=stages,
         client=client,
         server=AveragingServer,
         messages=(Train, Update),
@@ -98,9 +101,21 @@ def _method(name: str, source: str, mu: Callable[[ClientContext], float], *, poo
         server_state=ServerState,
         claims=lambda config, channel, weights: (weights,),
         pooled=pooled,
+        under_secure_sum="nothing: one client has all data" if pooled else None,
     )
 
 
-FEDAVG = _method("fedavg", "McMahan et al. 2017, AISTATS", lambda context: 0.0)
-FEDPROX = _method("fedprox", "Li et al. 2020, MLSys", lambda context: context.config.fedprox.mu)
-CENTRAL = _method("central", "pooled data, one epoch a round", lambda context: 0.0, pooled=True)
+FEDAVG = _method("fedavg", "McMahan et al. 2017, AISTATS", lambda context: 0.0, stages="one: the given labels")
+FEDPROX = _method(
+    "fedprox",
+    "Li et al. 2020, MLSys",
+    lambda context: context.config.fedprox.mu,
+    stages="one: the given labels, held near the global model",
+)
+CENTRAL = _method(
+    "central",
+    "pooled data, one epoch a round",
+    lambda context: 0.0,
+    stages="one: the given labels of all clients in one place",
+    pooled=True,
+)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgr_secure.aggregate import average
+from fedgr_secure.aggregate import Weigh, average, by_samples
 from fedgr_secure.context import ClientHalf, Tally
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.federation.counts import PURPOSE, SecureCounts
@@ -107,8 +107,15 @@ class Cohort:
         self.released = True
         return self._collect(self._send(message), expect)
 
-    def average(self, message: Any, start: Weights, *, samples: Mapping[int, int] | None = None) -> Weights:
-        """Have every client train on a message; the sample-weighted mean of what comes back (FedAvg's average).
+    def average(
+        self,
+        message: Any,
+        start: Weights,
+        *,
+        samples: Mapping[int, int] | None = None,
+        weigh: Weigh = by_samples,
+    ) -> Weights:
+        """Have every client train on a message; the weighted mean of what comes back (by default FedAvg's average).
 
         In the clear the server sees every update on the way; under secure aggregation it sees the mean alone. Clients
         that vanish are left out; when too few stay for a secure sum, the weights stay what they were.
@@ -117,13 +124,16 @@ class Cohort:
             message: for every client, or each its own by client number.
             start: the global weights that the message trains from.
             samples: how many samples each client has said to hold, where it has; in the clear no other is taken.
+            weigh: how much each update counts; a secure sum knows no other way than FedAvg's.
 
         Raises:
-            InputError: a reply is no update of this round or of other tensors, or states another number of samples.
+            InputError: a reply is no update of this round or of other tensors, or states another number of samples; or
+                updates that nobody sees are to be weighed by what is in them.
             DivergedError: an update holds a non-finite number.
         """
         each = self._send(message)
         if self.secure is not None:
+            require(weigh is by_samples, "secagg: on, allowed: off (single updates are to be weighed, by --no-secagg)")
             return self._secure_average(self.secure, each, start)
         staying = {c: one for c, one in each.items() if not any(self.vanishes(c, phase) for phase in BEFORE_UPLOAD)}
         updates = self._collect(staying, Update)
@@ -132,7 +142,7 @@ class Cohort:
             said = samples[client] if samples is not None else update.samples
             who = f"client {client}, round {self.round}"
             require(said == update.samples, f"{who}: an update of {update.samples} samples, allowed: {said} as before")
-        return average(start, updates)
+        return average(start, updates, weigh)
 
     def tally(self, message: Any, weights: Weights, *, expect: type[Any]) -> Tally | None:
         """Send one message to every client; the secure sum of the counts in their replies.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedgr_secure.checks import sums_securely
+from fedgr_secure.checks import oracle, sums_securely
 from fedgr_secure.claims import weights_claim
 from fedgr_secure.cohorts import cohort_sizes, draw_cohort
 from fedgr_secure.context import ClientContext, Method, ServerContext, ServerHalf
@@ -24,6 +24,7 @@ from fedgr_secure.federation.cohort import Cohort, draw_dropouts
 from fedgr_secure.federation.counts import SecureCounts
 from fedgr_secure.federation.evaluate import Evaluator
 from fedgr_secure.federation.folder import MOST_THREADS, RunFolder
+from fedgr_secure.federation.model import model_of
 from fedgr_secure.federation.releases import KeptReleases, KeptTrainings, MadeAnew
 from fedgr_secure.federation.runner import ClientRunner, DebugRunner, SequentialRunner
 from fedgr_secure.federation.secure import SecureAggregation
@@ -32,7 +33,6 @@ from fedgr_secure.federation.sums import SecureSums
 from fedgr_secure.federation.training_ledger import SeededTrainings, TrainingLedger, training_ledger
 from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.method.sieve import Mixture
-from fedgr_secure.models import build_model
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.records import (
     ClientRecord,
@@ -140,7 +140,20 @@ class Federation:
             self.channel,
             lambda round: self._noise(client, round),
             self.releases if self.channel.private else MadeAnew(),
+            self._oracle_rate(client),
         )
+
+    def _oracle_rate(self, client: int) -> float | None:
+        """The client's true noise rate, where the configuration asks for it; the evaluator tells nobody anything else.
+
+        Raises:
+            InputError: it is not known.
+        """
+        if oracle(self.config) is None:
+            return None
+        rate = finite_or_none(self.evaluator.truth.realised_rate[client])
+        require(rate is not None, f"forget: oracle, allowed: with true labels; those of client {client} are not known")
+        return rate
 
     def _noise(self, client: int, round: int) -> NoiseSource:
         """Of a private channel; from the seed only in a simulation that says so."""
@@ -230,7 +243,7 @@ def prepare(config: Config, folder: RunFolder) -> Federation:
         set_threads(config.output.threads or 1)
     method, randomness = METHODS[config.method], Randomness(config.seed)
     data, truth = load(config)
-    model = build_model(config.model, data.spec, seed=randomness.integer("initial weights"))
+    model = model_of(config, data.spec)
     views = Views.for_images(data.spec, config.views)
     bench = Workbench(model, views, config.training, randomness, _device(config.output.device))
     samples = [len(shard) for shard in data.shards]

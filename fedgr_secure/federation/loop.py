@@ -14,7 +14,7 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from fedgr_secure.checks import check, sums_securely
+from fedgr_secure.checks import check, oracle, sums_securely
 from fedgr_secure.config import data_name, default_folder
 from fedgr_secure.data.types import FederatedData, Truth
 from fedgr_secure.errors import DivergedError, InputError, require
@@ -227,6 +227,7 @@ def summarise(federation: Federation, records: list[RoundRecord], timings: list[
         privacy=federation.claims(),
         sums_given_up=_given_up(records) if sums_securely(config) else None,
         peak_memory=_peak_memory(),
+        oracle=oracle(config),
     )
 
 

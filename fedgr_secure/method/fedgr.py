@@ -29,6 +29,9 @@ def _claims(config: Config, channel: Channel, weights: PrivacyClaim) -> tuple[Pr
 FEDGR = Method(
     name="fedgr",
     source="FedGR, ICML 2026, arXiv 2412.00452",
+    stages="warm-up on the given labels; then sieve, refine labels, revise the teacher, distil",
+    uploads="loss proxies: noisy counts in a histogram, a noisy number per sample, or the losses themselves",
+    under_secure_sum="the model and histograms; not what the channels plain and noisy upload",
     client=_client,
     server=_server,
     messages=(Observe, Proxies, Counted, Revise, Update),

@@ -282,6 +282,14 @@ class TestPublished:
     def test_differences(self, changes, words):
         assert list(differences(override(PAPER, changes), "cifar10-iid-symmetric")) == words
 
+    def test_where_the_forgotten_share_comes_from_is_a_difference(self):
+        ours = override(PAPER, {"method": "coteaching"})
+        assert differences(ours, "cifar10-iid-symmetric") == ("forget estimated, not given",)
+        told = override(ours, {"forget": "given", "forget_rate": 0.5})
+        assert differences(told, "cifar10-iid-symmetric") == ("forget rate 0.5, not 0.75",)
+        mixed = override(told, SETTINGS["cifar10-noniid-mixed"] | {"forget_rate": 0.3})
+        assert differences(mixed, "cifar10-noniid-mixed") == ()
+
     def test_another_skew_is_a_difference(self):
         skewed = override(PAPER, SETTINGS["cifar10-noniid-symmetric"] | {"dirichlet_alpha": 0.5})
         assert differences(skewed, "cifar10-noniid-symmetric") == ("Dirichlet alpha 0.5, not 0.3",)
@@ -291,6 +299,7 @@ class TestPublished:
         [
             ({"method": "fedavg"}, "cifar10-iid-symmetric", "FedAvg", 23.89),
             ({"method": "fedprox"}, "cifar10-iid-mixed", "FedProx", 64.44),
+            ({"method": "coteaching"}, "cifar10-iid-symmetric", "FL-Coteaching", 47.28),
             ({}, "cifar10-noniid-symmetric", "FedGR", 63.64),
             ({"sieve": False}, "cifar10-noniid-mixed", "FedGR w/o FS", 84.01),
             ({"refine": False}, "cifar10-iid-symmetric", "FedGR w/o LR", 75.23),

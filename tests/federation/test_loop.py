@@ -30,6 +30,9 @@ VARIANTS = {
     "fedavg": {"method": "fedavg"},
     "fedprox": {"method": "fedprox"},
     "central": {"method": "central"},
+    "coteaching": {"method": "coteaching"},
+    "coteaching with a given rate": {"method": "coteaching", "forget": "given", "forget_rate": 0.5, "forget_rounds": 1},
+    "fednoro": {"method": "fednoro"},
 }
 
 
@@ -204,7 +207,14 @@ def test_the_truth_reaches_the_evaluator_alone(finished, tiny, tmp_path, monkeyp
             test_labels=generator.permutation(truth.test_labels),
         )
 
-    cases = ({}, {"decide_at": "server"}, {"sieve": False}, {"method": "fedprox"})
+    cases = (
+        {},
+        {"decide_at": "server"},
+        {"sieve": False},
+        {"method": "fedprox"},
+        {"method": "coteaching"},
+        {"method": "fednoro"},
+    )
     truthful = [finished(**changes) for changes in cases]  # before the lie: other tests share these runs
     monkeypatch.setattr(federation, "federate", lie)
     for number, (changes, honest) in enumerate(zip(cases, truthful, strict=True)):
@@ -213,6 +223,10 @@ def test_the_truth_reaches_the_evaluator_alone(finished, tiny, tmp_path, monkeyp
         assert [r.mixture for r in lied.rounds] == [r.mixture for r in honest.rounds]
         assert [r.cohort for r in lied.rounds] == [r.cohort for r in honest.rounds]
         assert [r.test_loss for r in lied.rounds] != [r.test_loss for r in honest.rounds]
+    told = {"method": "coteaching", "forget": "oracle", "forget_rounds": 1}  # the one declared way in
+    lied = loop.run(tiny(out=tmp_path / "told", **told))
+    monkeypatch.undo()
+    assert files_of(lied)[1] != files_of(finished(**told))[1]
 
 
 def test_a_run_that_diverges_says_where_and_keeps_the_rounds_before(tiny, tmp_path):

@@ -28,6 +28,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """the paper's settings, by what they change in the preset `cifar10-paper`"""
 
+FORGOTTEN = {name: {"forget": "given", "forget_rate": 0.75 if "symmetric" in name else 0.3} for name in SETTINGS}
+"""the paper's settings of FL-Coteaching: the mean noise rate of all clients"""
+
 ACCURACIES: dict[str, tuple[float, float, float, float]] = {
     "FedAvg": (23.89, 70.66, 17.32, 51.92),
     "FedProx": (23.02, 64.44, 16.69, 49.77),
@@ -136,14 +139,15 @@ def _method(config: Config) -> str | None:
 def differences(config: Config, setting: str) -> tuple[str, ...]:
     """What a configuration does otherwise than the paper in a setting, in words."""
     parts = {switch: getattr(config.fedgr, switch) for switch in ABLATIONS}  # these are the method, not a difference
-    paper = override(presets.load("cifar10-paper"), {**_CLEAR, **SETTINGS[setting], **parts, "method": config.method})
+    theirs = {**_CLEAR, **SETTINGS[setting], **FORGOTTEN[setting], **parts, "method": config.method}
+    paper = override(presets.load("cifar10-paper"), theirs)
     return (*_settings(config, paper), *_privacy(config))
 
 
 def _settings(config: Config, paper: Config) -> Iterator[str]:
     if data_name(config) != data_name(paper):
         yield _WORDS["dataset"].format(data_name(config), data_name(paper))
-    sections = [*_SECTIONS, *([config.method] if config.method in ("fedgr", "fedprox") else [])]
+    sections = [*_SECTIONS, *([config.method] if hasattr(config, config.method) else [])]
     mine, theirs = to_table(config), to_table(paper)
     for section in sections:
         for field in dataclasses.fields(getattr(config, section)):
@@ -157,6 +161,8 @@ def _applies(field: str, config: Config, paper: Config) -> bool:
     """Whether a setting does anything in both."""
     if field == "width":
         return config.model.model == paper.model.model
+    if field == "forget_rate":
+        return config.coteaching.forget == paper.coteaching.forget
     if field in ("dirichlet_alpha", "min_samples"):
         return config.partition.partition == paper.partition.partition == "dirichlet"
     return True

@@ -1,0 +1,47 @@
+"""The baselines' settings, and what their published algorithms cannot do. Imports neither torch nor numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fedgr_secure.bounds import UNSET, Bound, Positive, Rounds, Share
+
+UNSUMMED: dict[str, str] = {
+    "fednoro": "its server weighs each noisy client's update by its distance to the clean clients'",
+}
+"""methods whose weights cannot travel under a secure sum, and why"""
+
+UNPRIVATE: dict[str, str] = {
+    "coteaching": "its loss picks among the records of a batch, so that one record changes what the others teach",
+    "fednoro": "its mean losses of each class leave the client as they are",
+}
+"""methods that cannot be trained by DP-SGD, and why"""
+
+Exponent = Annotated[float, Bound("a number above 0, at most 10", lambda x: 0 < x <= 10)]
+
+
+@dataclass(frozen=True)
+class CoteachingConfig:
+    """FL-Coteaching (Han et al. 2018)."""
+
+    forget: Literal["estimated", "given", "oracle"] = "estimated"
+    """share of a batch that teaches nothing: the client's own estimate, --forget-rate, or its true noise rate"""
+    forget_rate: Annotated[Share | None, UNSET] = None
+    """that share for --forget given (default: none; given needs it)"""
+    forget_rounds: Rounds = 25
+    """rounds until the whole share is left out, T in rate * min(t^c / T, 1)"""
+    forget_exponent: Exponent = 1.0
+    """c in rate * min(t^c / T, 1)"""
+
+
+@dataclass(frozen=True)
+class FedNoRoConfig:
+    """FedNoRo (Wu et al. 2023); its first stage is the warm-up."""
+
+    distillation_weight: Share = 0.8
+    """how much the global model's predictions count in a noisy client's loss in the end"""
+    distillation_rounds: Annotated[Rounds | None, UNSET] = None
+    """rounds after the warm-up in which that weight rises (default: all that are left)"""
+    distillation_temperature: Positive = 0.8
+    """temperature of the global model's predictions"""
