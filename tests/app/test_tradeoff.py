@@ -358,6 +358,12 @@ def test_what_a_row_claims_at_least_is_the_larger_of_its_parts():
     assert least_claim(override(Config(), {"method": "fedavg", "weights_epsilon": 4.0})) == 4.0
 
 
+def test_a_row_that_an_oracle_helped_says_so():
+    row = made.measured(made.row("co", method="coteaching"), [made.summary(method="coteaching", oracle="noise rates")])
+    assert "co (oracle: noise rates)" in markdown([row])
+    assert records([row])[0]["oracle"] == "noise rates" and records([measured("h")])[0]["oracle"] is None
+
+
 def test_names_become_plain_text_in_markdown():
     words = markdown([measured("a|b <img src=x>")])
     assert r"| a\|b &lt;img src=x> |" in words

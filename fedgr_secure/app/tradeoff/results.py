@@ -94,6 +94,11 @@ class Measured:
     certified: Certified | None
     partly: tuple[str, ...] = ()
 
+    @property
+    def oracle(self) -> str | None:
+        """What the method was told that nobody could know; None for nothing."""
+        return self.summaries[0].oracle if self.summaries else None
+
     def measure(self, field: str) -> Spread | None:
         """A field of the summaries."""
         return Spread.of([getattr(summary, field) for summary in self.summaries])

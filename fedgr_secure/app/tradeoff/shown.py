@@ -46,7 +46,7 @@ def _use(rows: Sequence[Measured]) -> Table:
         (*head, "Calibration error"),
         [
             (
-                row.row.name,
+                row.row.name + (f" (oracle: {row.oracle})" if row.oracle else ""),
                 f"{len(row.summaries)} of {len(row.summaries) + len(row.failed)}",
                 spread_cell(row, "accuracy_last10", 100, 1),
                 spread_cell(row, "accuracy_best", 100, 1),

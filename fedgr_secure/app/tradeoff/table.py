@@ -97,6 +97,7 @@ def _what() -> Iterator[Column]:
     }
     for name, (meaning, of) in plain.items():
         yield Column(name, "", meaning, of)
+    yield Column("oracle", "", "what the method was told that nobody could know; empty: nothing", lambda m: m.oracle)
     yield Column("rho_min", "share", "lowest noise rate of a noisy client", lambda m: _rate(m, "rho_min"))
     yield Column("rho_max", "share", "highest noise rate of a noisy client", lambda m: _rate(m, "rho_max"))
     yield Column("seeds", "", "of the complete runs", lambda m: " ".join(str(s.seed) for s in m.summaries))
