@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from safetensors.numpy import save
 
+from fedgr_secure.baselines.class_losses import ClassLosses, Measure
 from fedgr_secure.baselines.fedavg import ServerState
+from fedgr_secure.baselines.fednoro import NoRoState, TrainAs
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.method.client import FedGRState
 from fedgr_secure.method.messages import Counted, Observe, Proxies, Revise
@@ -56,6 +58,14 @@ def mixtures(draw):
     return Mixture(tuple(means), variances, (share, 1 - share), draw(st.booleans()), draw(st.none() | st.text()))
 
 
+@st.composite
+def class_losses(draw):
+    counts = draw(arrays.arrays(np.int64, st.integers(1, 6), elements=st.integers(0, 9)))
+    counts[0] += not counts.any()
+    losses = draw(arrays.arrays(np.float64, counts.shape, elements=st.floats(0, 1e300)))
+    return ClassLosses(draw(ROUNDS), np.where(counts > 0, losses, 0.0), counts)
+
+
 SHARES = arrays.arrays(np.float64, st.integers(0, 6), elements=st.floats(0, 1))
 RECORDS = {
     Train: st.builds(Train, ROUNDS, weights()),
@@ -80,6 +90,10 @@ RECORDS = {
     ),
     FedGRServerState: st.builds(FedGRServerState, weights(), weights(), st.none() | mixtures(), weights(), weights()),
     ServerState: st.builds(ServerState, weights()),
+    Measure: st.builds(Measure, ROUNDS, weights()),
+    ClassLosses: class_losses(),
+    TrainAs: st.builds(TrainAs, ROUNDS, weights(), st.booleans()),
+    NoRoState: st.builds(NoRoState, weights(), weights(), weights()),
 }
 
 

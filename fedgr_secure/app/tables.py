@@ -169,12 +169,12 @@ def spread_words(mean: float, sd: float | None, n: int, *, runs: int, factor: fl
     """`mean ± sd` times a factor; says so when the measure applies in only n of the runs.
 
     >>> spread_words(0.912, 0.01, 3, runs=3, factor=100), spread_words(0.5, None, 1, runs=2)
-    ('91.20 ± 1.00', '0.50 (1 of 2 runs)')
+    ('91.20 ± 1.00', '0.50 (in 1 of 2 runs)')
     """
     text = f"{factor * mean:.{decimals}f}"
     if sd is not None:
         text += f" ± {factor * sd:.{decimals}f}"
-    return text if n == runs else f"{text} ({n} of {runs} runs)"
+    return text if n == runs else f"{text} (in {n} of {runs} runs)"
 
 
 def _told(rows: Sequence[Mapping[str, Any]]) -> list[Measure]:

@@ -61,7 +61,7 @@ class TestCompare:
     def test_the_table(self):
         text = printed(compare_table(ROWS))
         assert "fedgr [w/o FS]" in text and "fed|avg" in text
-        assert "93.00 ±3.61" in text and "2.00 ±1.00" in text and "0.800 ±0.141 (2 of 3 runs)" in text
+        assert "93.00 ±3.61" in text and "2.00 ±1.00" in text and "0.800 ±0.141 (in 2 of 3 runs)" in text
         assert "12.3" in text and " - " in text
 
     def test_nothing_is_cut_off_in_80_columns(self):

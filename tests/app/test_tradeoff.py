@@ -285,7 +285,7 @@ def test_a_recommendation_names_channel_cost_and_evidence():
     words = recommend(rows, "plain", 1.0)
     assert "take histogram, epsilon 1 (loss proxies: epsilon 1 at delta 1e-05, replace-one)" in words
     # differences -.01 and 0: mean -.5 points, t interval with one degree of freedom: 12.706 * .00707 / sqrt(2)
-    assert "Accuracy 91.5 %, -0.5 points beside plain (95 %: -6.9 to +5.9, 2 paired seeds)" in words
+    assert "Accuracy 91.5 %, -0.5 points beside plain (95 %: -6.9 to +5.9, 2 paired seeds, too few to tell)" in words
     assert "0.520" in words and "(plain: 0.990)" in words and "at least 0.84, of 1 (PASS)" in words
     assert "The models themselves claim nothing." in words
 
@@ -293,6 +293,9 @@ def test_a_recommendation_names_channel_cost_and_evidence():
 def test_without_a_working_sieve_the_recommendation_says_so():
     rows = [measured("plain"), measured("noisy", accuracies=(0.95,), pearsons=[0.5], epsilon=1.0)]
     assert "No sieve works at that" in recommend(rows, "plain", 1.0)
+    lost = measured("plain", pearsons=[0.3])
+    assert "nor does that of plain" in recommend([lost, measured("h", pearsons=[0.4], epsilon=1.0)], "plain", 1.0)
+    assert "nor does" not in recommend(rows, "plain", 1.0)
     assert "No sieve" not in recommend([rows[0], measured("h", pearsons=[0.94], epsilon=1.0)], "plain", 1.0)
     assert not sieves(measured("h", accuracies=(0.9, 0.9), pearsons=[0.98, None], epsilon=1.0), rows[0])
     unknown = made.measured(made.row("h", axes={"epsilon": 1.0}), [made.summary(pearson=None, right=None, epsilon=1.0)])
@@ -306,6 +309,24 @@ def test_without_a_working_sieve_the_recommendation_says_so():
     assert "No complete row claims an epsilon" in recommend([measured("plain")], "plain", None)
     missing = measured("h", accuracies=(), epsilon=2.0)
     assert "no row whose runs are all complete claims that" in recommend([missing, *rows], "plain", 0.5)
+
+
+def test_what_is_more_accurate_without_a_sieve_is_named_beside_what_is_taken():
+    asleep = measured("noisy", accuracies=(0.95, 0.95), pearsons=[0.1, 0.2], epsilon=1.0)
+    words = recommend(
+        [measured("plain", accuracies=(0.9, 0.9)), asleep, measured("h", accuracies=(0.9, 0.9), epsilon=1.0)],
+        "plain",
+        1.0,
+    )
+    assert "take h, epsilon 1" in words
+    assert words.endswith("left aside, as their sieves do not work: noisy, epsilon 1 (95.0 %).")
+
+
+def test_an_interval_that_says_nothing_is_said_to():
+    rows = [measured("plain", accuracies=(0.8, 0.9)), measured("h", accuracies=(0.9, 0.8), epsilon=1.0)]
+    assert "2 paired seeds, too few to tell)" in recommend(rows, "plain", 1.0)
+    close = [measured("plain", accuracies=(0.8, 0.9)), measured("h", accuracies=(0.801, 0.9), epsilon=1.0)]
+    assert "too few to tell" not in recommend(close, "plain", 1.0)
 
 
 def test_survivors_and_refuted_rows_are_not_recommended():

@@ -84,8 +84,8 @@ class TestFigures:
         rows = [*made.open_rows(), made.private(0.5, pearson=[None, None]), made.private(1.0, pearson=[0.8, None])]
         figure = sieve_figure(Study.of(made.grid(rows), rows))
         words = texts(figure)
-        assert "2/2" in words and "1/2" in words and "none" in words
-        assert "claimed epsilon\nk/n: undefined in k of n runs" in words
+        assert "0/2" in words and "1/2" in words and "none" in words
+        assert "claimed epsilon\nk/n: defined in k of n runs" in words
         hollow = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white"]
         assert len(hollow) == 2
 
@@ -175,7 +175,7 @@ class TestPage:
     def test_undefined_measures_are_said_and_those_that_do_not_apply_are_dashes(self, tmp_path, undrawn):
         text = page(made.full(), tmp_path)
         assert row_of(text, "FedGR, histogram, epsilon 0.5")[4] == "undefined"
-        assert row_of(text, "FedGR, histogram, epsilon 1")[4] == "0.800 (1 of 2 runs)"
+        assert row_of(text, "FedGR, histogram, epsilon 1")[4] == "0.800 (in 1 of 2 runs)"
         assert row_of(text, "FedAvg")[1:5] == ["2 of 2", "70.5 ± 0.7", "72.5 ± 0.7", "-"]
 
     def test_what_leaks_is_told_in_full(self, tmp_path, undrawn):

@@ -125,7 +125,12 @@ def _check_root(root: Path, cells: Sequence[Cell]) -> None:
 def _carry_out(plan: Plan, jobs: int, console: Output) -> list[Outcome]:
     cells = open_cells(plan)
     if len(cells) < len(plan.cells):
-        console.say(f"{len(plan.cells) - len(cells)} of {len(plan.cells)} runs and audits are complete already")
+        console.say(
+            f"{len(plan.cells) - len(cells)} of {len(plan.cells)} runs and audits are complete already; runs that were "
+            "stopped go on from their checkpoints"
+        )
+    if cells:
+        console.say(f"{len(cells)} runs and audits to do, {min(jobs, len(cells))} at a time")
     teller = Teller(console, total=len(cells))
     with cells_bar(console, len(cells)) as bar:
 

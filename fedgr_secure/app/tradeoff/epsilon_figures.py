@@ -87,16 +87,16 @@ def _say_undefined(axes: Axes, rows: Sequence[Measured], field: str) -> None:
         axes.set_ylim(low - 0.18 * (high - low), high)
         axes.fill_between([0, 1], 0.12, color="#E8E8E8", linewidth=0, transform=axes.transAxes, zorder=0.5)
         axes.text(-0.02, 0.05, "none", transform=axes.transAxes, ha="right", va="center", fontsize=8, color=GREY)
-    counts = ["k/n: undefined in k of n runs"] if any(_undefined(row, field) for row in rows) else []
+    counts = ["k/n: defined in k of n runs"] if any(_partly_defined(row, field) for row in rows) else []
     nowhere = [row.row.name for row in rows if row.epsilon is None and row.measure(field) is None]
     note(axes, "claimed epsilon", "; ".join([*counts, *([f"undefined: {in_words(nowhere)}"] if nowhere else [])]))
 
 
-def _undefined(row: Measured, field: str) -> str:
-    """In how many of a row's runs a measure is undefined, as "1/2"; empty where it is known in all."""
+def _partly_defined(row: Measured, field: str) -> str:
+    """In how many of a row's runs a measure is defined, as "1/2"; empty where it is in all."""
     runs, spread = len(row.summaries), row.measure(field)
-    lost = runs - (spread.n if spread is not None else 0)
-    return f"{lost}/{runs}" if lost else ""
+    known = spread.n if spread is not None else 0
+    return f"{known}/{runs}" if known < runs else ""
 
 
 def _band(study: Study, axes: Axes, row: Measured, field: str, label: str) -> None:
@@ -108,7 +108,7 @@ def _band(study: Study, axes: Axes, row: Measured, field: str, label: str) -> No
     if spread.sd:
         axes.axhspan(spread.mean - spread.sd, spread.mean + spread.sd, color=style["color"], alpha=0.13, linewidth=0)
     at = axes.get_yaxis_transform()
-    axes.text(0.99, spread.mean, _undefined(row, field), transform=at, ha="right", va="bottom", fontsize=7)
+    axes.text(0.99, spread.mean, _partly_defined(row, field), transform=at, ha="right", va="bottom", fontsize=7)
 
 
 def _line_of_points(
@@ -124,7 +124,7 @@ def _line_of_points(
         axes.errorbar(xs, ys, yerr=errors, **style, markersize=5.5, capsize=3, elinewidth=1.1, label=label, zorder=3)
     hollow = {"marker": style["marker"], "color": style["color"], "markerfacecolor": "white", "linestyle": "none"}
     for epsilon, row in points:
-        if words := _undefined(row, field):
+        if words := _partly_defined(row, field):
             spread = row.measure(field)
             at = axes.transData if spread is not None else axes.get_xaxis_transform()
             place = (epsilon * shift, spread.mean if spread is not None else 0.05)

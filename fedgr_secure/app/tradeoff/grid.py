@@ -107,6 +107,7 @@ class Grid:
         seeds: how many, from 0.
         reference: the series without privacy, or None.
         audit_draws: random numbers of an audit.
+        name: as it was asked for: a shipped grid's, or a path.
     """
 
     title: str
@@ -114,6 +115,7 @@ class Grid:
     seeds: int
     reference: str | None
     audit_draws: int
+    name: str = "GRID"
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -188,7 +190,7 @@ def _grid(head: Head, where: str, data: Path | None) -> Grid:
         head.reference is None or head.reference in series,
         f"grid {where}: reference: {head.reference!r}{nearest(head.reference or '', series)}, allowed: a series",
     )
-    return Grid(head.title, rows, head.seeds, head.reference, head.audit_draws)
+    return Grid(head.title, rows, head.seeds, head.reference, head.audit_draws, where)
 
 
 def _rows(

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from fedgr_secure.app.tables import data_size, number
+from fedgr_secure.app.tradeoff.audits import Certified
 from fedgr_secure.app.tradeoff.results import Leak, Measured
 
 _SIEVE = 0.05
 """how far below the reference's correlation of noise rates a sieve still counts as working"""
 _PASSABLE = 0.5
-"""the least correlation of a sieve that works, where no reference says what can be had"""
+"""the least correlation of a sieve that works, whatever the reference's"""
 _USUAL = 1.0
+_WIDE = 0.1
+"""an interval of accuracies that says nothing"""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,20 @@ def _best(private: Sequence[Measured], base: Measured | None) -> str:
     """Of rows that protect the same thing."""
     working = [row for row in private if sieves(row, base)]
     best = choice(working or private)
-    warning = "" if working else "No sieve works at that: verdicts on labels are worth little; by accuracy alone, "
-    return f"{warning}{_take(best)} {_cost(best, base)} {_evidence(best, base)}"
+    warning = "" if working else f"No sieve works at that{_alike(base)}: verdicts are worth little; by accuracy alone, "
+    asleep = (
+        [row for row in private if row not in working and _accuracy(row)[0] > _accuracy(best)[0]] if working else []
+    )
+    aside = "; ".join(f"{row.row.name} ({100 * _accuracy(row)[0]:.1f} %)" for row in asleep)
+    left = f" More accurate, but left aside, as their sieves do not work: {aside}." if asleep else ""
+    return f"{warning}{_take(best)} {_cost(best, base)} {_evidence(best, base)}{left}"
+
+
+def _alike(base: Measured | None) -> str:
+    """Where the reference's sieve fails, too, epsilon is not to blame."""
+    if base is None or base.row.config.method != "fedgr" or sieves(base, None):
+        return ""
+    return f", nor does that of {base.row.series} (too few rounds or images, rather than too small an epsilon)"
 
 
 def sieves(row: Measured, base: Measured | None) -> bool:
@@ -80,7 +95,7 @@ def sieves(row: Measured, base: Measured | None) -> bool:
         return True
     known = base.measure("noise_rate_pearson") if base is not None else None
     found = row.measure("noise_rate_pearson")
-    least = known.mean - _SIEVE if known is not None else _PASSABLE
+    least = max(_PASSABLE, known.mean - _SIEVE) if known is not None else _PASSABLE
     return found is not None and found.n == len(row.summaries) and found.mean >= least
 
 
@@ -140,7 +155,8 @@ def _cost(row: Measured, base: Measured | None) -> str:
 def _interval(change: Change) -> str:
     if change.low is None or change.high is None:
         return "one seed, no interval"
-    return f"95 %: {100 * change.low:+.1f} to {100 * change.high:+.1f}, {change.seeds} paired seeds"
+    few = ", too few to tell" if change.high - change.low > _WIDE else ""
+    return f"95 %: {100 * change.low:+.1f} to {100 * change.high:+.1f}, {change.seeds} paired seeds{few}"
 
 
 def _evidence(row: Measured, base: Measured | None) -> str:
@@ -148,16 +164,22 @@ def _evidence(row: Measured, base: Measured | None) -> str:
     leak, theirs = row.strongest(), base.strongest() if base is not None and base is not row else None
     if leak is not None:
         beside = f" ({base.row.series}: {number(theirs.metrics.auc.value)})" if base and theirs else ""
-        parts.append(f"the strongest of {len(row.leaks)} attacks has an area of {_area(leak)}{beside}")
+        tried = ", ".join(sorted(f"{one.attack} {one.game}" for one in row.leaks))
+        parts.append(f"of the attacks tried ({tried}) the strongest has an area of {_area(leak)}{beside}")
     if row.certified is not None:
         found = row.certified
+        verdict = f"{found.verdict}{_more(found)}"
         parts.append(
-            f"an audit certifies an epsilon of at least {found.epsilon:.2f}, of {found.claimed:.3g} ({found.verdict})"
+            f"an audit certifies an epsilon of at least {found.epsilon:.2f}, of {found.claimed:.3g} ({verdict})"
         )
     said = f"Evidence: {'; '.join(parts)}." if parts else "Nothing was attacked or audited."
     weights = row.claim("model weights")
     private = weights is not None and weights.epsilon is not None
     return said if private else f"{said} The models themselves claim nothing."
+
+
+def _more(found: Certified) -> str:
+    return ": larger audit_draws would tell more" if found.verdict == "NO POWER" else ""
 
 
 def _area(leak: Leak) -> str:

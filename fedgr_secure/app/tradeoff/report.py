@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -280,11 +281,12 @@ def _reproduce(grid: Grid) -> str:
             "<details>\n<summary>What the other rows change</summary>\n"
             f"{table(('Row', 'Settings'), changes, words=True)}\n</details>\n"
         )
+    command = shlex.join(["fedgr-secure", "tradeoff", Path(grid.name).name, "--seeds", str(grid.seeds)])
     return (
-        "<section>\n<h2>How to reproduce this page</h2>\n<pre>fedgr-secure tradeoff GRID</pre>\n"
-        f"<p>GRID is the name of a shipped grid or a TOML file; this one is called {escape(repr(grid.title))}, with "
-        f"seeds from 0 to {grid.seeds - 1}. Every random draw follows from the seed, but for keys and privacy noise, "
-        "which are the system's.</p>\n"
+        f"<section>\n<h2>How to reproduce this page</h2>\n<pre>{escape(command)}</pre>\n"
+        f"<p>The grid is a shipped one or a TOML file; this one is called {escape(repr(grid.title))}, with seeds from "
+        f"0 to {grid.seeds - 1}. Every random draw follows from the seed, but for keys and privacy noise, which are the "
+        "system's.</p>\n"
         f"{table(('Software', 'Version'), list(versions().items()))}\n"
         f"<details>\n<summary>Full configuration of {escape(_name(first))} (TOML)</summary>\n"
         f"<pre>{escape(to_toml(first.config))}</pre>\n</details>\n{others}</section>"

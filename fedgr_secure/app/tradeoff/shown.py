@@ -102,7 +102,11 @@ def _attack(row: Measured) -> tuple[str, ...]:
 
 def _certified(row: Measured) -> str:
     found = row.certified
-    return ABSENT if found is None else f"{found.epsilon:.3g} of {found.claimed:.3g}: {found.verdict}"
+    if found is None:
+        return ABSENT
+    claimed = row.row.config.proxies.epsilon
+    charged = f" charged (for {claimed:g})" if found.claimed < 0.999 * claimed else ""
+    return f"{found.epsilon:.3g} of {found.claimed:.3g}{charged}: {found.verdict}"
 
 
 def _costs(rows: Sequence[Measured]) -> Table:
