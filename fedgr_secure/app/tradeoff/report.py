@@ -285,7 +285,7 @@ def _reproduce(grid: Grid) -> str:
     return (
         f"<section>\n<h2>How to reproduce this page</h2>\n<pre>{escape(command)}</pre>\n"
         f"<p>The grid is a shipped one or a TOML file; this one is called {escape(repr(grid.title))}, with seeds from "
-        f"0 to {grid.seeds - 1}. Every random draw follows from the seed, but for keys and privacy noise, which are the "
+        f"0 to {grid.seeds - 1}. Every draw follows from the seed, but for keys and privacy noise, which are the "
         "system's.</p>\n"
         f"{table(('Software', 'Version'), list(versions().items()))}\n"
         f"<details>\n<summary>Full configuration of {escape(_name(first))} (TOML)</summary>\n"
