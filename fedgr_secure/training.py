@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedgr_secure.data.types import UInt8
 from fedgr_secure.errors import DivergedError, require
+from fedgr_secure.models.several import networks_of
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.sections import TrainingConfig
 from fedgr_secure.wire import Weights
@@ -39,6 +40,7 @@ class TrainingTask:
         start: the weights to start from.
         images: uint8 (n, channels, height, width).
         view: which view the student sees.
+        second: a batch holds another such view of each sample, too (`second`).
         columns: per-sample tensors (n, ...), cut into batches beside the images.
         objective: pure function of (parameters, batch, forward) -> scalar loss, a mean over the batch in which each
             sample's part depends on the sample alone, and on the parameters through `forward` alone.
@@ -59,6 +61,7 @@ class TrainingTask:
     epochs: int
     finish: Callable[[Weights], Any]
     penalty: Callable[[Mapping[str, Tensor]], Tensor] | None = None
+    second: bool = False
     on_step: Callable[[Mapping[str, Tensor], int], None] | None = None
     on_epoch: Callable[[int, Callable[[], Weights]], None] | None = None
 
@@ -171,7 +174,13 @@ class Workbench:
                 value.copy_(torch.from_numpy(np.asarray(weights[name])))
 
     def predict(
-        self, weights: Weights, images: UInt8, *, view: ViewName = "plain", draw: torch.Generator | None = None
+        self,
+        weights: Weights,
+        images: UInt8,
+        *,
+        view: ViewName = "plain",
+        draw: torch.Generator | None = None,
+        network: int | None = None,
     ) -> Prediction:
         """Logits and features of `images` under `weights`, in evaluation mode.
 
@@ -180,14 +189,16 @@ class Workbench:
             images: uint8 (n, channels, height, width).
             view: which view the model sees; weak and strong need `draw`.
             draw: the generator of the view's random choices.
+            network: which of several networks answers; None: the model that they are.
         """
         self.load(weights)
         self.model.eval()
+        answers = self.model if network is None else networks_of(self.model)[network]
         logits, features = [], []
         with torch.no_grad():
             for start in range(0, len(images), _EVAL_BATCH):
                 batch = self._view(images[start : start + _EVAL_BATCH], view, draw).to(self.device)
-                output = self.model(batch)
+                output = answers(batch)
                 logits.append(output[0].cpu())
                 features.append(output[1].cpu())
         return Prediction(torch.cat(logits), torch.cat(features))
@@ -237,7 +248,7 @@ class Workbench:
     def _batches(
         self, task: TrainingTask, plan: list[tuple[int, Tensor]], draw: torch.Generator
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        """Pairs of epoch and batch (`images`, and the `rows` they are), as planned.
+        """Pairs of epoch and batch (`images`, perhaps `second`, and the `rows` they are), as planned.
 
         Views are made for many batches at a time, also across epochs: on small clients that is most of their cost.
         """
@@ -245,9 +256,14 @@ class Workbench:
         for start in range(0, len(plan), at_a_time):
             part = plan[start : start + at_a_time]
             images = task.images[torch.cat([rows for _, rows in part]).numpy()]
-            views = self._view(images, task.view, draw) if len(images) else torch.empty(0, *images.shape[1:])
-            for (epoch, rows), pictures in zip(part, views.split([len(rows) for _, rows in part]), strict=True):
-                yield epoch, {"images": pictures.to(self.device), "rows": rows.to(self.device)}
+            empty, sizes = torch.empty(0, *images.shape[1:]), [len(rows) for _, rows in part]
+            views = {
+                name: (self._view(images, task.view, draw) if len(images) else empty).split(sizes)
+                for name in (("images", "second") if task.second else ("images",))
+            }
+            for at, (epoch, rows) in enumerate(part):
+                batch = {name: pictures[at].to(self.device) for name, pictures in views.items()}
+                yield epoch, batch | {"rows": rows.to(self.device)}
 
     def _view(self, images: UInt8, view: ViewName, draw: torch.Generator | None) -> Tensor:
         if view == "plain":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fedgr_secure.bounds import UNSET, Bound, Positive, Rounds, Share
+from fedgr_secure.bounds import UNSET, BelowOne, Bound, FromZero, Positive, Rounds, Share
 
 UNSUMMED: dict[str, str] = {
     "fednoro": "its server weighs each noisy client's update by its distance to the clean clients'",
@@ -15,6 +15,7 @@ UNSUMMED: dict[str, str] = {
 UNPRIVATE: dict[str, str] = {
     "coteaching": "its loss picks among the records of a batch, so that one record changes what the others teach",
     "fednoro": "its mean losses of each class leave the client as they are",
+    "dividemix": "its loss mixes the records of a batch with each other",
 }
 """methods that cannot be trained by DP-SGD, and why"""
 
@@ -45,3 +46,19 @@ class FedNoRoConfig:
     """rounds after the warm-up in which that weight rises (default: all that are left)"""
     distillation_temperature: Positive = 0.8
     """temperature of the global model's predictions"""
+
+
+@dataclass(frozen=True)
+class DivideMixConfig:
+    """FL-DivideMix (Li et al. 2020); its first stage is the warm-up."""
+
+    mix_unlabelled: FromZero = 25.0
+    """weight of the squared error on samples that have lost their label, in the end"""
+    mix_rounds: Rounds = 16
+    """rounds after the warm-up in which that weight rises"""
+    mix_temperature: Positive = 0.5
+    """temperature that refined and guessed labels are sharpened by"""
+    mix_beta: Positive = 4.0
+    """both parameters of the Beta distribution of the shares in mixing"""
+    mix_clean: BelowOne = 0.5
+    """a sample keeps its label above this probability (strict)"""

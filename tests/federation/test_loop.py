@@ -33,6 +33,7 @@ VARIANTS = {
     "coteaching": {"method": "coteaching"},
     "coteaching with a given rate": {"method": "coteaching", "forget": "given", "forget_rate": 0.5, "forget_rounds": 1},
     "fednoro": {"method": "fednoro"},
+    "dividemix": {"method": "dividemix", "baseline_view": "weak"},
 }
 
 
@@ -214,6 +215,7 @@ def test_the_truth_reaches_the_evaluator_alone(finished, tiny, tmp_path, monkeyp
         {"method": "fedprox"},
         {"method": "coteaching"},
         {"method": "fednoro"},
+        {"method": "dividemix"},
     )
     truthful = [finished(**changes) for changes in cases]  # before the lie: other tests share these runs
     monkeypatch.setattr(federation, "federate", lie)
