@@ -9,6 +9,7 @@ from __future__ import annotations
 from fedgr_secure.baselines.coteaching import COTEACHING
 from fedgr_secure.baselines.dividemix import DIVIDEMIX
 from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX
+from fedgr_secure.baselines.fedelc import FEDELC
 from fedgr_secure.baselines.fednoro import FEDNORO
 from fedgr_secure.context import Method
 from fedgr_secure.method.fedgr import FEDGR
@@ -21,5 +22,6 @@ _ALL = (
     COTEACHING,
     FEDNORO,
     DIVIDEMIX,
+    FEDELC,
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}

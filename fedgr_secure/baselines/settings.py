@@ -9,6 +9,7 @@ from fedgr_secure.bounds import UNSET, BelowOne, Bound, FromZero, Positive, Roun
 
 UNSUMMED: dict[str, str] = {
     "fednoro": "its server weighs each noisy client's update by its distance to the clean clients'",
+    "fedelc": "its server weighs each noisy client's update by its distance to the clean clients'",
 }
 """methods whose weights cannot travel under a secure sum, and why"""
 
@@ -16,6 +17,7 @@ UNPRIVATE: dict[str, str] = {
     "coteaching": "its loss picks among the records of a batch, so that one record changes what the others teach",
     "fednoro": "its mean losses of each class leave the client as they are",
     "dividemix": "its loss mixes the records of a batch with each other",
+    "fedelc": "its mean losses of each class leave the client as they are",
 }
 """methods that cannot be trained by DP-SGD, and why"""
 
@@ -62,3 +64,17 @@ class DivideMixConfig:
     """both parameters of the Beta distribution of the shares in mixing"""
     mix_clean: BelowOne = 0.5
     """a sample keeps its label above this probability (strict)"""
+
+
+@dataclass(frozen=True)
+class FedELCConfig:
+    """FedELC (Jiang et al. 2024); its first stage is the warm-up."""
+
+    label_scale: Positive = 10.0
+    """what a noisy client's logits of its labels start from: this times the given one"""
+    label_step: FromZero = 1000.0
+    """step that these logits take after every local epoch"""
+    label_compatibility: FromZero = 0.5
+    """how much a learnt label is held to the given one"""
+    label_entropy: FromZero = 0.2
+    """how much the model is to decide for one class"""
