@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from fedgr_secure.data.types import UInt8
 from fedgr_secure.errors import DivergedError, require
-from fedgr_secure.models.several import networks_of
+from fedgr_secure.models.several import Several, networks_of
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.sections import TrainingConfig
 from fedgr_secure.wire import Weights
@@ -26,6 +27,8 @@ Forward = Callable[[Tensor], tuple[Tensor, Tensor]]
 Objective = Callable[[Mapping[str, Tensor], Mapping[str, Tensor], Forward], Tensor]
 ViewName = Literal["plain", "weak", "strong"]
 
+OWN = "own."
+"""begins the names of the parameters of a network that stays on its client"""
 _EVAL_BATCH = 512
 _VIEW_VALUES = 1 << 23
 """pixels of views that are held at a time, unless one batch has more"""
@@ -40,6 +43,9 @@ class TrainingTask:
         start: the weights to start from.
         images: uint8 (n, channels, height, width).
         view: which view the student sees.
+        own: weights of a network of the model's kind that belongs to the client alone and trains beside the model. To
+            the objective both are one (`models.several`), the shared one first; its parameters' names begin with `OWN`.
+        keep: told of that network's trained weights before `finish`, which never sees them.
         second: a batch holds another such view of each sample, too (`second`).
         columns: per-sample tensors (n, ...), cut into batches beside the images.
         objective: pure function of (parameters, batch, forward) -> scalar loss, a mean over the batch in which each
@@ -61,6 +67,8 @@ class TrainingTask:
     epochs: int
     finish: Callable[[Weights], Any]
     penalty: Callable[[Mapping[str, Tensor]], Tensor] | None = None
+    own: Weights | None = None
+    keep: Callable[[Weights], None] | None = None
     second: bool = False
     on_step: Callable[[Mapping[str, Tensor], int], None] | None = None
     on_epoch: Callable[[int, Callable[[], Weights]], None] | None = None
@@ -161,7 +169,7 @@ class Workbench:
 
     def weights(self) -> Weights:
         """A copy of the model's parameters and buffers as they are now."""
-        return {name: value.detach().cpu().numpy().copy() for name, value in self._live.items()}
+        return _copied(self._live)
 
     def trainable(self) -> tuple[str, ...]:
         """Names of the parameters; the other weights are buffers."""
@@ -169,9 +177,7 @@ class Workbench:
 
     def load(self, weights: Weights) -> None:
         """Set the model's parameters and buffers."""
-        with torch.no_grad():
-            for name, value in self._live.items():
-                value.copy_(torch.from_numpy(np.asarray(weights[name])))
+        _load(self._live, weights)
 
     def predict(
         self,
@@ -215,9 +221,12 @@ class Workbench:
             f"client {task.client}: {len(task.images)} sample, allowed with norm batch: from 2; --norm group takes any",
         )
         self.load(task.start)
-        self.model.train()
+        own = self._beside(task.own)
+        model = self.model if own is None else Several([self.model, own])
+        model.train()
         draw = self.randomness.torch("local training", client=task.client, round=task.round)
         parameters = {n: p for n, p in self._live.items() if isinstance(p, nn.Parameter)}
+        parameters |= {} if own is None else {OWN + name: value for name, value in own.named_parameters()}
         sgd = self.sgd(self, task, parameters)
         columns = {name: column.to(self.device) for name, column in task.columns.items()}
         step = 0
@@ -226,7 +235,7 @@ class Workbench:
             for _, batch in batches:
                 rows = batch.pop("rows")
                 batch |= {name: column[rows] for name, column in columns.items()}
-                loss = task.objective(parameters, batch, self.model) if len(rows) else None
+                loss = task.objective(parameters, batch, model) if len(rows) else None
                 sgd.step(loss, task.penalty(parameters) if task.penalty is not None else None)
                 step += 1
                 if self.check and loss is not None and not torch.isfinite(loss):
@@ -235,10 +244,20 @@ class Workbench:
                     task.on_step(self._live, step)
             if task.on_epoch is not None:
                 task.on_epoch(epoch, self.weights)
-                self.model.train()
+                model.train()
+        if own is not None and task.keep is not None:
+            task.keep(_copied(own.state_dict()))
         trained = self.weights()
         sgd.close(trained)
         return trained
+
+    def _beside(self, weights: Weights | None) -> nn.Module | None:
+        """Another network of the model's kind, with these weights."""
+        if weights is None:
+            return None
+        own = copy.deepcopy(self.model)
+        _load(own.state_dict(), weights)
+        return own
 
     def sgd_of(self, parameters: list[nn.Parameter]) -> torch.optim.SGD:
         """A fresh SGD optimiser with the settings of the run."""
@@ -270,3 +289,15 @@ class Workbench:
             return self.views.plain(images)
         assert draw is not None, "a random view needs a generator"
         return self.views.weak(images, draw) if view == "weak" else self.views.strong(images, draw)
+
+
+def _copied(live: Mapping[str, Tensor]) -> Weights:
+    """A copy of parameters and buffers as they are now."""
+    return {name: value.detach().cpu().numpy().copy() for name, value in live.items()}
+
+
+def _load(live: Mapping[str, Tensor], weights: Weights) -> None:
+    """Set parameters and buffers."""
+    with torch.no_grad():
+        for name, value in live.items():
+            value.copy_(torch.from_numpy(np.asarray(weights[name])))

@@ -26,6 +26,7 @@ METHOD_NAMES = {
     "fednoro": "FedNoRo",
     "dividemix": "FL-DivideMix",
     "fedelc": "FedELC",
+    "fedfixer": "FedFixer",
 }
 ABSENT = "-"
 

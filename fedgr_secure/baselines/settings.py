@@ -18,6 +18,7 @@ UNPRIVATE: dict[str, str] = {
     "fednoro": "its mean losses of each class leave the client as they are",
     "dividemix": "its loss mixes the records of a batch with each other",
     "fedelc": "its mean losses of each class leave the client as they are",
+    "fedfixer": "its loss picks among the records of a batch, so that one record changes what the others teach",
 }
 """methods that cannot be trained by DP-SGD, and why"""
 
@@ -78,3 +79,17 @@ class FedELCConfig:
     """how much a learnt label is held to the given one"""
     label_entropy: FromZero = 0.2
     """how much the model is to decide for one class"""
+
+
+@dataclass(frozen=True)
+class FedFixerConfig:
+    """FedFixer (Ji et al. 2024); its coefficients are unpublished, so all four defaults are ours."""
+
+    fixer_forget: Share = 0.2
+    """share of a batch that teaches nothing, in the end (unpublished; ours)"""
+    fixer_rounds: Rounds = 10
+    """rounds until the whole share is left out (unpublished; ours)"""
+    fixer_confidence: FromZero = 0.1
+    """weight of the confidence regulariser (unpublished; ours)"""
+    fixer_distance: FromZero = 1.0
+    """weight of the personalised model's squared distance to the global one (unpublished; ours)"""

@@ -122,6 +122,8 @@ def test_a_client_goes_on_with_the_labels_it_has_and_leaves_them_as_they_were():
     weights, kept = own.bench.weights(), ELCState(np.zeros((5, 3), np.float32))
     task, _, state = train(own, kept, weights=weights)
     assert not task.objective.logits.any() and not kept.label_logits.any()
+    train(context(label_step=5.0), kept)
+    assert not kept.label_logits.any()
     again = train(own, kept, weights=weights)[2]
     assert (again.label_logits == state.label_logits).all()
     shares = own.bench.predict(train(own, kept, weights=weights)[1].weights, own.shard.images()).probabilities()
