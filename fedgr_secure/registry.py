@@ -7,9 +7,23 @@ the three against each other.
 from __future__ import annotations
 
 from fedgr_secure.baselines.coteaching import COTEACHING
+from fedgr_secure.baselines.dividemix import DIVIDEMIX
 from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX
+from fedgr_secure.baselines.fedelc import FEDELC
+from fedgr_secure.baselines.fedfixer import FEDFIXER
 from fedgr_secure.baselines.fednoro import FEDNORO
 from fedgr_secure.context import Method
 from fedgr_secure.method.fedgr import FEDGR
 
-METHODS: dict[str, Method] = {method.name: method for method in (FEDGR, FEDAVG, FEDPROX, CENTRAL, COTEACHING, FEDNORO)}
+_ALL = (
+    FEDGR,
+    FEDAVG,
+    FEDPROX,
+    CENTRAL,
+    COTEACHING,
+    FEDNORO,
+    DIVIDEMIX,
+    FEDELC,
+    FEDFIXER,
+)
+METHODS: dict[str, Method] = {method.name: method for method in _ALL}

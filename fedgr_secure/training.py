@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from fedgr_secure.data.types import UInt8
 from fedgr_secure.errors import DivergedError, require
+from fedgr_secure.models.several import Several, networks_of
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.sections import TrainingConfig
 from fedgr_secure.wire import Weights
@@ -25,6 +27,8 @@ Forward = Callable[[Tensor], tuple[Tensor, Tensor]]
 Objective = Callable[[Mapping[str, Tensor], Mapping[str, Tensor], Forward], Tensor]
 ViewName = Literal["plain", "weak", "strong"]
 
+OWN = "own."
+"""begins the names of the parameters of a network that stays on its client"""
 _EVAL_BATCH = 512
 _VIEW_VALUES = 1 << 23
 """pixels of views that are held at a time, unless one batch has more"""
@@ -39,6 +43,10 @@ class TrainingTask:
         start: the weights to start from.
         images: uint8 (n, channels, height, width).
         view: which view the student sees.
+        own: weights of a network of the model's kind that belongs to the client alone and trains beside the model. To
+            the objective both are one (`models.several`), the shared one first; its parameters' names begin with `OWN`.
+        keep: told of that network's trained weights before `finish`, which never sees them.
+        second: a batch holds another such view of each sample, too (`second`).
         columns: per-sample tensors (n, ...), cut into batches beside the images.
         objective: pure function of (parameters, batch, forward) -> scalar loss, a mean over the batch in which each
             sample's part depends on the sample alone, and on the parameters through `forward` alone.
@@ -59,6 +67,9 @@ class TrainingTask:
     epochs: int
     finish: Callable[[Weights], Any]
     penalty: Callable[[Mapping[str, Tensor]], Tensor] | None = None
+    own: Weights | None = None
+    keep: Callable[[Weights], None] | None = None
+    second: bool = False
     on_step: Callable[[Mapping[str, Tensor], int], None] | None = None
     on_epoch: Callable[[int, Callable[[], Weights]], None] | None = None
 
@@ -158,7 +169,7 @@ class Workbench:
 
     def weights(self) -> Weights:
         """A copy of the model's parameters and buffers as they are now."""
-        return {name: value.detach().cpu().numpy().copy() for name, value in self._live.items()}
+        return _copied(self._live)
 
     def trainable(self) -> tuple[str, ...]:
         """Names of the parameters; the other weights are buffers."""
@@ -166,12 +177,16 @@ class Workbench:
 
     def load(self, weights: Weights) -> None:
         """Set the model's parameters and buffers."""
-        with torch.no_grad():
-            for name, value in self._live.items():
-                value.copy_(torch.from_numpy(np.asarray(weights[name])))
+        _load(self._live, weights)
 
     def predict(
-        self, weights: Weights, images: UInt8, *, view: ViewName = "plain", draw: torch.Generator | None = None
+        self,
+        weights: Weights,
+        images: UInt8,
+        *,
+        view: ViewName = "plain",
+        draw: torch.Generator | None = None,
+        network: int | None = None,
     ) -> Prediction:
         """Logits and features of `images` under `weights`, in evaluation mode.
 
@@ -180,14 +195,16 @@ class Workbench:
             images: uint8 (n, channels, height, width).
             view: which view the model sees; weak and strong need `draw`.
             draw: the generator of the view's random choices.
+            network: which of several networks answers; None: the model that they are.
         """
         self.load(weights)
         self.model.eval()
+        answers = self.model if network is None else networks_of(self.model)[network]
         logits, features = [], []
         with torch.no_grad():
             for start in range(0, len(images), _EVAL_BATCH):
                 batch = self._view(images[start : start + _EVAL_BATCH], view, draw).to(self.device)
-                output = self.model(batch)
+                output = answers(batch)
                 logits.append(output[0].cpu())
                 features.append(output[1].cpu())
         return Prediction(torch.cat(logits), torch.cat(features))
@@ -204,9 +221,12 @@ class Workbench:
             f"client {task.client}: {len(task.images)} sample, allowed with norm batch: from 2; --norm group takes any",
         )
         self.load(task.start)
-        self.model.train()
+        own = self._beside(task.own)
+        model = self.model if own is None else Several([self.model, own])
+        model.train()
         draw = self.randomness.torch("local training", client=task.client, round=task.round)
         parameters = {n: p for n, p in self._live.items() if isinstance(p, nn.Parameter)}
+        parameters |= {} if own is None else {OWN + name: value for name, value in own.named_parameters()}
         sgd = self.sgd(self, task, parameters)
         columns = {name: column.to(self.device) for name, column in task.columns.items()}
         step = 0
@@ -215,7 +235,7 @@ class Workbench:
             for _, batch in batches:
                 rows = batch.pop("rows")
                 batch |= {name: column[rows] for name, column in columns.items()}
-                loss = task.objective(parameters, batch, self.model) if len(rows) else None
+                loss = task.objective(parameters, batch, model) if len(rows) else None
                 sgd.step(loss, task.penalty(parameters) if task.penalty is not None else None)
                 step += 1
                 if self.check and loss is not None and not torch.isfinite(loss):
@@ -224,10 +244,20 @@ class Workbench:
                     task.on_step(self._live, step)
             if task.on_epoch is not None:
                 task.on_epoch(epoch, self.weights)
-                self.model.train()
+                model.train()
+        if own is not None and task.keep is not None:
+            task.keep(_copied(own.state_dict()))
         trained = self.weights()
         sgd.close(trained)
         return trained
+
+    def _beside(self, weights: Weights | None) -> nn.Module | None:
+        """Another network of the model's kind, with these weights."""
+        if weights is None:
+            return None
+        own = copy.deepcopy(self.model)
+        _load(own.state_dict(), weights)
+        return own
 
     def sgd_of(self, parameters: list[nn.Parameter]) -> torch.optim.SGD:
         """A fresh SGD optimiser with the settings of the run."""
@@ -237,7 +267,7 @@ class Workbench:
     def _batches(
         self, task: TrainingTask, plan: list[tuple[int, Tensor]], draw: torch.Generator
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        """Pairs of epoch and batch (`images`, and the `rows` they are), as planned.
+        """Pairs of epoch and batch (`images`, perhaps `second`, and the `rows` they are), as planned.
 
         Views are made for many batches at a time, also across epochs: on small clients that is most of their cost.
         """
@@ -245,12 +275,29 @@ class Workbench:
         for start in range(0, len(plan), at_a_time):
             part = plan[start : start + at_a_time]
             images = task.images[torch.cat([rows for _, rows in part]).numpy()]
-            views = self._view(images, task.view, draw) if len(images) else torch.empty(0, *images.shape[1:])
-            for (epoch, rows), pictures in zip(part, views.split([len(rows) for _, rows in part]), strict=True):
-                yield epoch, {"images": pictures.to(self.device), "rows": rows.to(self.device)}
+            empty, sizes = torch.empty(0, *images.shape[1:]), [len(rows) for _, rows in part]
+            views = {
+                name: (self._view(images, task.view, draw) if len(images) else empty).split(sizes)
+                for name in (("images", "second") if task.second else ("images",))
+            }
+            for at, (epoch, rows) in enumerate(part):
+                batch = {name: pictures[at].to(self.device) for name, pictures in views.items()}
+                yield epoch, batch | {"rows": rows.to(self.device)}
 
     def _view(self, images: UInt8, view: ViewName, draw: torch.Generator | None) -> Tensor:
         if view == "plain":
             return self.views.plain(images)
         assert draw is not None, "a random view needs a generator"
         return self.views.weak(images, draw) if view == "weak" else self.views.strong(images, draw)
+
+
+def _copied(live: Mapping[str, Tensor]) -> Weights:
+    """A copy of parameters and buffers as they are now."""
+    return {name: value.detach().cpu().numpy().copy() for name, value in live.items()}
+
+
+def _load(live: Mapping[str, Tensor], weights: Weights) -> None:
+    """Set parameters and buffers."""
+    with torch.no_grad():
+        for name, value in live.items():
+            value.copy_(torch.from_numpy(np.asarray(weights[name])))

@@ -24,6 +24,9 @@ METHOD_NAMES = {
     "central": "Central training",
     "coteaching": "FL-Coteaching",
     "fednoro": "FedNoRo",
+    "dividemix": "FL-DivideMix",
+    "fedelc": "FedELC",
+    "fedfixer": "FedFixer",
 }
 ABSENT = "-"
 

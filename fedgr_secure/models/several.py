@@ -30,16 +30,17 @@ class Several(nn.Module):
 
         The largest mean is the largest sum, by which Li et al. (2020, DivideMix) classify.
         """
-        outputs = self.each(images)
+        outputs = each_output(self, images)
         logits = torch.stack([output.logits for output in outputs]).mean(0)
         return Output(logits, torch.cat([output.features for output in outputs], dim=1))
 
-    def each(self, images: Tensor) -> tuple[Output, ...]:
-        """Every network's own answer."""
-        return tuple(network(images) for network in self.networks)
+
+def networks_of(model: Callable[[Tensor], Any]) -> tuple[nn.Module, ...]:
+    """The networks that a model is."""
+    assert isinstance(model, Several), f"{type(model).__name__}: a method that asks each network says how many"
+    return tuple(model.networks)
 
 
 def each_output(forward: Callable[[Tensor], Any], images: Tensor) -> tuple[Output, ...]:
     """Every network's own answer, for an objective that is given the run's model as `forward`."""
-    assert isinstance(forward, Several), f"{type(forward).__name__}: a method that asks each network says how many"
-    return forward.each(images)
+    return tuple(network(images) for network in networks_of(forward))

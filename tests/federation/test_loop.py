@@ -33,6 +33,9 @@ VARIANTS = {
     "coteaching": {"method": "coteaching"},
     "coteaching with a given rate": {"method": "coteaching", "forget": "given", "forget_rate": 0.5, "forget_rounds": 1},
     "fednoro": {"method": "fednoro"},
+    "dividemix": {"method": "dividemix", "baseline_view": "weak"},
+    "fedfixer": {"method": "fedfixer", "fixer_rounds": 1},
+    "fedelc": {"method": "fedelc", "warmup": 2, "rounds": 5, "checkpoint_every": 5},
 }
 
 
@@ -214,6 +217,9 @@ def test_the_truth_reaches_the_evaluator_alone(finished, tiny, tmp_path, monkeyp
         {"method": "fedprox"},
         {"method": "coteaching"},
         {"method": "fednoro"},
+        {"method": "dividemix"},
+        {"method": "fedelc", "warmup": 2, "rounds": 5},
+        {"method": "fedfixer", "fixer_rounds": 1},
     )
     truthful = [finished(**changes) for changes in cases]  # before the lie: other tests share these runs
     monkeypatch.setattr(federation, "federate", lie)
