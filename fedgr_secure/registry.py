@@ -8,8 +8,18 @@ from __future__ import annotations
 
 from fedgr_secure.baselines.coteaching import COTEACHING
 from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX
+from fedgr_secure.baselines.feddiv import FEDDIV
 from fedgr_secure.baselines.fednoro import FEDNORO
 from fedgr_secure.context import Method
 from fedgr_secure.method.fedgr import FEDGR
 
-METHODS: dict[str, Method] = {method.name: method for method in (FEDGR, FEDAVG, FEDPROX, CENTRAL, COTEACHING, FEDNORO)}
+_ALL = (
+    FEDGR,
+    FEDAVG,
+    FEDPROX,
+    CENTRAL,
+    COTEACHING,
+    FEDNORO,
+    FEDDIV,
+)
+METHODS: dict[str, Method] = {method.name: method for method in _ALL}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from fedgr_secure.baselines.settings import CoteachingConfig, FedNoRoConfig
+from fedgr_secure.baselines.settings import CoteachingConfig, FedDivConfig, FedNoRoConfig
 from fedgr_secure.bounds import (
     UNSET,
     BelowOne,
@@ -315,7 +315,7 @@ class OutputConfig:
     """torch threads (default: 1 for cnn and mlp, which are too small to share out; else torch's own choice)"""
 
 
-Method = Literal["fedgr", "fedavg", "fedprox", "central", "coteaching", "fednoro"]
+Method = Literal["fedgr", "fedavg", "fedprox", "central", "coteaching", "fednoro", "feddiv"]
 
 
 @dataclass(frozen=True)
@@ -341,4 +341,5 @@ class Config:
     fedprox: FedProxConfig = field(default_factory=FedProxConfig)
     coteaching: CoteachingConfig = field(default_factory=CoteachingConfig)
     fednoro: FedNoRoConfig = field(default_factory=FedNoRoConfig)
+    feddiv: FedDivConfig = field(default_factory=FedDivConfig)
     output: OutputConfig = field(default_factory=OutputConfig)

@@ -24,6 +24,7 @@ METHOD_NAMES = {
     "central": "Central training",
     "coteaching": "FL-Coteaching",
     "fednoro": "FedNoRo",
+    "feddiv": "FedDiv",
 }
 ABSENT = "-"
 

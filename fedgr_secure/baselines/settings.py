@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fedgr_secure.bounds import UNSET, Bound, Positive, Rounds, Share
+from fedgr_secure.bounds import UNSET, Bound, FromZero, Positive, Rounds, Share
 
 UNSUMMED: dict[str, str] = {
     "fednoro": "its server weighs each noisy client's update by its distance to the clean clients'",
@@ -14,6 +14,7 @@ UNSUMMED: dict[str, str] = {
 
 UNPRIVATE: dict[str, str] = {
     "coteaching": "its loss picks among the records of a batch, so that one record changes what the others teach",
+    "feddiv": "the filter of its losses leaves the client as it is",
     "fednoro": "its mean losses of each class leave the client as they are",
 }
 """methods that cannot be trained by DP-SGD, and why"""
@@ -45,3 +46,19 @@ class FedNoRoConfig:
     """rounds after the warm-up in which that weight rises (default: all that are left)"""
     distillation_temperature: Positive = 0.8
     """temperature of the global model's predictions"""
+
+
+@dataclass(frozen=True)
+class FedDivConfig:
+    """FedDiv (Li et al. 2024); its first stage is the warm-up."""
+
+    noisy_above: Share = 0.1
+    """a client with a larger share of samples that the filter does not call clean relabels them"""
+    relabel_above: Share = 0.75
+    """least probability that the global model's prediction needs to become a label"""
+    debias_factor: FromZero = 0.5
+    """how much of the logarithm of the mean local prediction is taken from a local model's logits"""
+    prior_momentum: Share = 0.2
+    """how much of its past the mean local prediction keeps from batch to batch"""
+    prior_weight: Annotated[FromZero | None, UNSET] = None
+    """weight of the term that holds the mean prediction near equal shares (default: 0 if partition is iid, else 1)"""
