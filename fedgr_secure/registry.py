@@ -10,6 +10,7 @@ from fedgr_secure.baselines.coteaching import COTEACHING
 from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX
 from fedgr_secure.baselines.feddiv import FEDDIV
 from fedgr_secure.baselines.fednoro import FEDNORO
+from fedgr_secure.baselines.rofl import ROFL
 from fedgr_secure.context import Method
 from fedgr_secure.method.fedgr import FEDGR
 
@@ -21,5 +22,6 @@ _ALL = (
     COTEACHING,
     FEDNORO,
     FEDDIV,
+    ROFL,
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from fedgr_secure.baselines.settings import CoteachingConfig, FedDivConfig, FedNoRoConfig
+from fedgr_secure.baselines.settings import CoteachingConfig, FedDivConfig, FedNoRoConfig, RoFLConfig
 from fedgr_secure.bounds import (
     UNSET,
     BelowOne,
@@ -315,7 +315,7 @@ class OutputConfig:
     """torch threads (default: 1 for cnn and mlp, which are too small to share out; else torch's own choice)"""
 
 
-Method = Literal["fedgr", "fedavg", "fedprox", "central", "coteaching", "fednoro", "feddiv"]
+Method = Literal["fedgr", "fedavg", "fedprox", "central", "coteaching", "fednoro", "feddiv", "rofl"]
 
 
 @dataclass(frozen=True)
@@ -342,4 +342,5 @@ class Config:
     coteaching: CoteachingConfig = field(default_factory=CoteachingConfig)
     fednoro: FedNoRoConfig = field(default_factory=FedNoRoConfig)
     feddiv: FedDivConfig = field(default_factory=FedDivConfig)
+    rofl: RoFLConfig = field(default_factory=RoFLConfig)
     output: OutputConfig = field(default_factory=OutputConfig)

@@ -25,6 +25,7 @@ METHOD_NAMES = {
     "coteaching": "FL-Coteaching",
     "fednoro": "FedNoRo",
     "feddiv": "FedDiv",
+    "rofl": "RoFL",
 }
 ABSENT = "-"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fedgr_secure.bounds import UNSET, Bound, FromZero, Positive, Rounds, Share
+from fedgr_secure.bounds import UNSET, Bound, FromZero, Positive, Rounds, RoundsFromZero, Share
 
 UNSUMMED: dict[str, str] = {
     "fednoro": "its server weighs each noisy client's update by its distance to the clean clients'",
@@ -14,6 +14,7 @@ UNSUMMED: dict[str, str] = {
 
 UNPRIVATE: dict[str, str] = {
     "coteaching": "its loss picks among the records of a batch, so that one record changes what the others teach",
+    "rofl": "its centroids leave the client as they are",
     "feddiv": "the filter of its losses leaves the client as it is",
     "fednoro": "its mean losses of each class leave the client as they are",
 }
@@ -62,3 +63,19 @@ class FedDivConfig:
     """how much of its past the mean local prediction keeps from batch to batch"""
     prior_weight: Annotated[FromZero | None, UNSET] = None
     """weight of the term that holds the mean prediction near equal shares (default: 0 if partition is iid, else 1)"""
+
+
+@dataclass(frozen=True)
+class RoFLConfig:
+    """RoFL (Yang et al. 2022)."""
+
+    rofl_forget_rate: Share = 0.2
+    """share of a batch that teaches nothing in the end"""
+    rofl_forget_rounds: Rounds = 10
+    """rounds until the whole share is left out"""
+    pseudo_after: Annotated[RoundsFromZero | None, UNSET] = None
+    """rounds until labels are replaced, over which the centroid term rises (default: a tenth of the rounds, from 1)"""
+    lambda_cen: FromZero = 1.0
+    """weight of the centroid term in the end"""
+    lambda_entropy: FromZero = 0.8
+    """weight of the predictions' entropy"""
