@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fedgr_secure.baselines.coteaching import COTEACHING
 from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX
+from fedgr_secure.baselines.fedcorr import FEDCORR
 from fedgr_secure.baselines.feddiv import FEDDIV
 from fedgr_secure.baselines.fednoro import FEDNORO
 from fedgr_secure.baselines.rofl import ROFL
@@ -23,5 +24,6 @@ _ALL = (
     FEDNORO,
     FEDDIV,
     ROFL,
+    FEDCORR,
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from fedgr_secure.baselines.settings import CoteachingConfig, FedDivConfig, FedNoRoConfig, RoFLConfig
+from fedgr_secure.baselines.settings import CoteachingConfig, FedCorrConfig, FedDivConfig, FedNoRoConfig, RoFLConfig
 from fedgr_secure.bounds import (
     UNSET,
     BelowOne,
@@ -315,7 +315,7 @@ class OutputConfig:
     """torch threads (default: 1 for cnn and mlp, which are too small to share out; else torch's own choice)"""
 
 
-Method = Literal["fedgr", "fedavg", "fedprox", "central", "coteaching", "fednoro", "feddiv", "rofl"]
+Method = Literal["fedgr", "fedavg", "fedprox", "central", "coteaching", "fednoro", "feddiv", "rofl", "fedcorr"]
 
 
 @dataclass(frozen=True)
@@ -343,4 +343,5 @@ class Config:
     fednoro: FedNoRoConfig = field(default_factory=FedNoRoConfig)
     feddiv: FedDivConfig = field(default_factory=FedDivConfig)
     rofl: RoFLConfig = field(default_factory=RoFLConfig)
+    fedcorr: FedCorrConfig = field(default_factory=FedCorrConfig)
     output: OutputConfig = field(default_factory=OutputConfig)

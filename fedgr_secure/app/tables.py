@@ -26,6 +26,7 @@ METHOD_NAMES = {
     "fednoro": "FedNoRo",
     "feddiv": "FedDiv",
     "rofl": "RoFL",
+    "fedcorr": "FedCorr",
 }
 ABSENT = "-"
 

@@ -130,5 +130,5 @@ def mean_centroids(values: Array, present: Array, reports: Mapping[int, Centroid
     weights = np.where(weights.sum(0) > 1e-12, weights, has)
     total = weights.sum(0)
     means = np.einsum("kc,kcd->cd", weights, sent) / np.where(total > 0, total, 1)[:, None]
-    found = has.any(0)
+    found = total > 0
     return np.where(found[:, None], means, values).astype(np.float32), present | found

@@ -8,12 +8,14 @@ from typing import Annotated, Literal
 from fedgr_secure.bounds import UNSET, Bound, FromZero, Positive, Rounds, RoundsFromZero, Share
 
 UNSUMMED: dict[str, str] = {
+    "fedcorr": "its first stage hands one client's model to the next, and there is no sum to hide it in",
     "fednoro": "its server weighs each noisy client's update by its distance to the clean clients'",
 }
 """methods whose weights cannot travel under a secure sum, and why"""
 
 UNPRIVATE: dict[str, str] = {
     "coteaching": "its loss picks among the records of a batch, so that one record changes what the others teach",
+    "fedcorr": "its scores leave the client as they are",
     "rofl": "its centroids leave the client as they are",
     "feddiv": "the filter of its losses leaves the client as it is",
     "fednoro": "its mean losses of each class leave the client as they are",
@@ -79,3 +81,21 @@ class RoFLConfig:
     """weight of the centroid term in the end"""
     lambda_entropy: FromZero = 0.8
     """weight of the predictions' entropy"""
+
+
+@dataclass(frozen=True)
+class FedCorrConfig:
+    """FedCorr (Xu et al. 2022); its first stage is the warm-up."""
+
+    finetuning_rounds: Annotated[RoundsFromZero | None, UNSET] = None
+    """rounds of its second stage, after the warm-up (default: half of those that are left)"""
+    proximal_weight: FromZero = 5.0
+    """beta in beta * mu_k * ||w - w_g||^2, in the first stage; mu_k is the client's noise level"""
+    lid_neighbours: Annotated[int, Bound("a whole number from 2 to 10000 (distances)", lambda x: 2 <= x <= 10**4)] = 20
+    """nearest neighbours from which the dimension of a client's predictions is estimated"""
+    relabel_ratio: Share = 0.5
+    """share of the samples that are thought wrong which the first stage may relabel, those of the largest losses"""
+    relabel_confidence: Share = 0.5
+    """a prediction becomes a label only above this probability"""
+    finetune_below: Share = 0.1
+    """clients whose noise level is at most this train in the second stage"""

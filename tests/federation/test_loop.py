@@ -34,6 +34,7 @@ VARIANTS = {
     "coteaching with a given rate": {"method": "coteaching", "forget": "given", "forget_rate": 0.5, "forget_rounds": 1},
     "fednoro": {"method": "fednoro"},
     "feddiv": {"method": "feddiv"},
+    "fedcorr": {"method": "fedcorr", "warmup": 4, "rounds": 8},
     "rofl": {"method": "rofl"},
     "feddiv under label skew": {"method": "feddiv", "partition": "dirichlet", "min_samples": 5},
 }
@@ -219,6 +220,7 @@ def test_the_truth_reaches_the_evaluator_alone(finished, tiny, tmp_path, monkeyp
         {"method": "fednoro"},
         {"method": "feddiv"},
         {"method": "rofl"},
+        {"method": "fedcorr", "warmup": 4, "rounds": 8},
     )
     truthful = [finished(**changes) for changes in cases]  # before the lie: other tests share these runs
     monkeypatch.setattr(federation, "federate", lie)
