@@ -102,7 +102,7 @@ def _idle(config: Config) -> list[tuple[str, set[str], str]]:
         idle.append(("proxies", set(), "with --no-sieve"))
     elif p.channel == "plain":
         idle.append(("proxies", {"channel"}, "with channel plain"))
-    others = ("fedprox", "coteaching", "fednoro", "dividemix", "fedelc", "fedfixer")
+    others = ("fedprox", "coteaching", "fednoro", "dividemix", "fedelc", "fedfixer", "feddiv", "rofl", "fedcorr")
     idle += [(section, set(), f"with method {method}") for section in others if section != method]
     if method == "coteaching" and config.coteaching.forget != "given":
         kept = {"forget", "forget_rounds", "forget_exponent"}

@@ -92,6 +92,10 @@ class AskCohort(Protocol):
     def clients(self) -> tuple[int, ...]:
         """Their numbers, in order."""
 
+    @property
+    def survivors(self) -> tuple[int, ...] | None:
+        """Whose updates are in this round's averages; None before there is one."""
+
     def ask(self, message: Any, *, expect: type[Any] = Update) -> dict[int, Any]:
         """Send one message to every client of the cohort (or each its own, by client number); their replies."""
 

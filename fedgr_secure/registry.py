@@ -9,9 +9,12 @@ from __future__ import annotations
 from fedgr_secure.baselines.coteaching import COTEACHING
 from fedgr_secure.baselines.dividemix import DIVIDEMIX
 from fedgr_secure.baselines.fedavg import CENTRAL, FEDAVG, FEDPROX
+from fedgr_secure.baselines.fedcorr import FEDCORR
+from fedgr_secure.baselines.feddiv import FEDDIV
 from fedgr_secure.baselines.fedelc import FEDELC
 from fedgr_secure.baselines.fedfixer import FEDFIXER
 from fedgr_secure.baselines.fednoro import FEDNORO
+from fedgr_secure.baselines.rofl import ROFL
 from fedgr_secure.context import Method
 from fedgr_secure.method.fedgr import FEDGR
 
@@ -25,5 +28,8 @@ _ALL = (
     DIVIDEMIX,
     FEDELC,
     FEDFIXER,
+    FEDDIV,
+    ROFL,
+    FEDCORR,
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}

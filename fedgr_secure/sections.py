@@ -13,9 +13,12 @@ from typing import Annotated, Literal
 from fedgr_secure.baselines.settings import (
     CoteachingConfig,
     DivideMixConfig,
+    FedCorrConfig,
+    FedDivConfig,
     FedELCConfig,
     FedFixerConfig,
     FedNoRoConfig,
+    RoFLConfig,
 )
 from fedgr_secure.bounds import (
     UNSET,
@@ -321,7 +324,20 @@ class OutputConfig:
     """torch threads (default: 1 for cnn and mlp, which are too small to share out; else torch's own choice)"""
 
 
-Method = Literal["fedgr", "fedavg", "fedprox", "central", "coteaching", "fednoro", "dividemix", "fedelc", "fedfixer"]
+Method = Literal[
+    "fedgr",
+    "fedavg",
+    "fedprox",
+    "central",
+    "coteaching",
+    "fednoro",
+    "dividemix",
+    "fedelc",
+    "fedfixer",
+    "feddiv",
+    "rofl",
+    "fedcorr",
+]
 
 
 @dataclass(frozen=True)
@@ -350,4 +366,7 @@ class Config:
     dividemix: DivideMixConfig = field(default_factory=DivideMixConfig)
     fedelc: FedELCConfig = field(default_factory=FedELCConfig)
     fedfixer: FedFixerConfig = field(default_factory=FedFixerConfig)
+    feddiv: FedDivConfig = field(default_factory=FedDivConfig)
+    rofl: RoFLConfig = field(default_factory=RoFLConfig)
+    fedcorr: FedCorrConfig = field(default_factory=FedCorrConfig)
     output: OutputConfig = field(default_factory=OutputConfig)

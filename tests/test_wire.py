@@ -11,9 +11,23 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from safetensors.numpy import save
 
+from fedgr_secure.baselines.centroids import AskCentroids, Centroids, TrainNear
 from fedgr_secure.baselines.class_losses import ClassLosses, Measure
+from fedgr_secure.baselines.correction import (
+    AskDimension,
+    CorrClientState,
+    CorrState,
+    Dimension,
+    Estimate,
+    NoiseLevel,
+    TrainStage,
+)
 from fedgr_secure.baselines.fedavg import ServerState
+from fedgr_secure.baselines.feddiv import DivState, FitFilter, LocalFilter, Refine
+from fedgr_secure.baselines.fedelc import ELCState
+from fedgr_secure.baselines.fedfixer import FixerState
 from fedgr_secure.baselines.fednoro import NoRoState, TrainAs
+from fedgr_secure.baselines.rofl import RoFLState
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.method.client import FedGRState
 from fedgr_secure.method.messages import Counted, Observe, Proxies, Revise
@@ -66,6 +80,14 @@ def class_losses(draw):
     return ClassLosses(draw(ROUNDS), np.where(counts > 0, losses, 0.0), counts)
 
 
+@st.composite
+def centroids(draw):
+    """Class centroids, of absent classes 0, and which classes are present."""
+    values = draw(arrays.arrays(np.float32, (3, 2), elements=st.floats(-1, 1, width=32)))
+    present = draw(arrays.arrays(np.bool_, 3))
+    return np.where(present[:, None], values, np.float32(0)), present
+
+
 SHARES = arrays.arrays(np.float64, st.integers(0, 6), elements=st.floats(0, 1))
 RECORDS = {
     Train: st.builds(Train, ROUNDS, weights()),
@@ -94,6 +116,23 @@ RECORDS = {
     ClassLosses: class_losses(),
     TrainAs: st.builds(TrainAs, ROUNDS, weights(), st.booleans()),
     NoRoState: st.builds(NoRoState, weights(), weights(), weights()),
+    ELCState: st.builds(ELCState, arrays.arrays(np.float32, SHAPES)),
+    FixerState: st.builds(FixerState, weights()),
+    FitFilter: st.builds(FitFilter, ROUNDS, weights(), st.none() | mixtures()),
+    LocalFilter: st.builds(LocalFilter, ROUNDS, st.integers(1, 10**6), st.none() | mixtures()),
+    Refine: st.builds(Refine, ROUNDS, st.none() | mixtures()),
+    DivState: st.builds(DivState, weights(), weights(), weights()),
+    TrainNear: centroids().flatmap(lambda pair: st.builds(TrainNear, ROUNDS, weights(), *map(st.just, pair))),
+    AskCentroids: st.builds(AskCentroids, ROUNDS),
+    Centroids: centroids().flatmap(lambda pair: st.builds(Centroids, ROUNDS, *map(st.just, pair))),
+    RoFLState: centroids().flatmap(lambda pair: st.builds(RoFLState, weights(), *map(st.just, pair))),
+    Estimate: st.builds(Estimate, ROUNDS, weights()),
+    NoiseLevel: st.builds(NoiseLevel, ROUNDS, st.floats(0, 1)),
+    TrainStage: st.builds(TrainStage, ROUNDS, weights(), FINITE, st.booleans()),
+    AskDimension: st.builds(AskDimension, ROUNDS),
+    Dimension: st.builds(Dimension, ROUNDS, st.floats(0, 1e300)),
+    CorrClientState: st.builds(CorrClientState, vector(np.int64), st.booleans()),
+    CorrState: st.builds(CorrState, weights(), weights(), weights()),
 }
 
 

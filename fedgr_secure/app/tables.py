@@ -27,6 +27,9 @@ METHOD_NAMES = {
     "dividemix": "FL-DivideMix",
     "fedelc": "FedELC",
     "fedfixer": "FedFixer",
+    "feddiv": "FedDiv",
+    "rofl": "RoFL",
+    "fedcorr": "FedCorr",
 }
 ABSENT = "-"
 

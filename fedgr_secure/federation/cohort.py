@@ -71,7 +71,7 @@ class Cohort:
         bytes_up, bytes_down: serialised sizes of all messages so far.
         seconds: wall seconds by message type, and by phase of a secure sum.
         updates: local trainings done.
-        survivors: whose updates are in the newest average; None before there is one.
+        survivors: whose updates are in the averages of this round; None before there is one.
         secure_sum: how the newest secure sum of weights went.
         counted: how the newest secure sum of histograms went.
         released: whether clients were asked for loss proxies.
@@ -137,7 +137,7 @@ class Cohort:
             return self._secure_average(self.secure, each, start)
         staying = {c: one for c, one in each.items() if not any(self.vanishes(c, phase) for phase in BEFORE_UPLOAD)}
         updates = self._collect(staying, Update)
-        self.survivors = tuple(updates)
+        self.survivors = tuple(sorted({*(self.survivors or ()), *updates}))
         for client, update in updates.items():
             said = samples[client] if samples is not None else update.samples
             who = f"client {client}, round {self.round}"

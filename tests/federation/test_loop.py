@@ -36,6 +36,10 @@ VARIANTS = {
     "dividemix": {"method": "dividemix", "baseline_view": "weak"},
     "fedfixer": {"method": "fedfixer", "fixer_rounds": 1},
     "fedelc": {"method": "fedelc", "warmup": 2, "rounds": 5, "checkpoint_every": 5},
+    "feddiv": {"method": "feddiv"},
+    "fedcorr": {"method": "fedcorr", "warmup": 4, "rounds": 8},
+    "rofl": {"method": "rofl"},
+    "feddiv under label skew": {"method": "feddiv", "partition": "dirichlet", "min_samples": 5},
 }
 
 
@@ -220,6 +224,9 @@ def test_the_truth_reaches_the_evaluator_alone(finished, tiny, tmp_path, monkeyp
         {"method": "dividemix"},
         {"method": "fedelc", "warmup": 2, "rounds": 5},
         {"method": "fedfixer", "fixer_rounds": 1},
+        {"method": "feddiv"},
+        {"method": "rofl"},
+        {"method": "fedcorr", "warmup": 4, "rounds": 8},
     )
     truthful = [finished(**changes) for changes in cases]  # before the lie: other tests share these runs
     monkeypatch.setattr(federation, "federate", lie)
