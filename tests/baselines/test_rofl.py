@@ -88,6 +88,12 @@ def test_the_global_centroids_by_hand():
     assert has.all() and found.dtype == np.float32
 
 
+def test_a_centroid_that_points_away_does_not_count():
+    former = np.array([[1, 0]], np.float32), np.array([True])
+    found, _ = mean_centroids(*former, {0: sent([[2, 0]], [True]), 1: sent([[-3, 4]], [True])})  # 1 and -0.6
+    np.testing.assert_allclose(found, [[2, 0]], rtol=1e-6)
+
+
 def test_the_first_global_centroids_are_plain_means():
     one, other = (
         sent([[1, 0], [0, 0], [0, 0]], [True, False, False]),
