@@ -217,6 +217,7 @@ def test_two_networks_cost_twice_the_bytes_of_one(finished):
     assert two.client_updates == one.client_updates
 
 
+@pytest.mark.slow
 def test_it_runs_under_a_secure_sum(finished):
     changes = {"method": "coteaching", "entropy": "insecure-seeded", "cohort": 4}
     summed, clear = finished(**changes, secagg=True), finished(**changes)
@@ -225,6 +226,7 @@ def test_it_runs_under_a_secure_sum(finished):
         np.testing.assert_allclose(summed.weights[name], value, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished):
     folder = stopped(after=3, checkpoint_every=2, method="coteaching")
     resume(folder)

@@ -256,6 +256,7 @@ def test_two_networks_cost_twice_the_bytes_of_one(finished):
     assert two.client_updates == one.client_updates
 
 
+@pytest.mark.slow
 def test_it_runs_under_a_secure_sum(finished):
     changes = {"method": "dividemix", "entropy": "insecure-seeded", "cohort": 4}
     summed, clear = finished(**changes, secagg=True), finished(**changes)
@@ -264,6 +265,7 @@ def test_it_runs_under_a_secure_sum(finished):
         np.testing.assert_allclose(summed.weights[name], value, atol=2e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["plain", "weak"])
 def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished, view):
     run = {"method": "dividemix", "baseline_view": view}
@@ -273,6 +275,7 @@ def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished, view):
         assert (folder / name).read_bytes() == (finished(**run).folder / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{"norm": "batch"}, {"warmup": 0}, {"phi": 0.0}, {"phi": 1.0, "rho_max": 1.0}], ids=str
 )

@@ -344,6 +344,7 @@ def test_a_run_tells_what_it_gives_away_and_records_it(finished):
     assert all(record.client_updates <= 2 for record in result.rounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [3, 5, 7])
 def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished, after):
     folder = stopped(after=after, checkpoint_every=1, **RUN)
@@ -352,6 +353,7 @@ def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished, after):
         assert (folder / name).read_bytes() == (finished(**RUN).folder / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"dropout": 0.5}, {"norm": "batch"}, {"warmup": 0}], ids=str)
 def test_other_surroundings(finished, changes):
     assert len(finished(**RUN | changes).rounds) == 8

@@ -348,6 +348,7 @@ def test_a_run_tells_what_it_gives_away_and_records_it(finished):
     assert [record.mixture is not None for record in result.rounds] == [False, True, True, True]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished):
     folder = stopped(after=3, checkpoint_every=2, **RUN)
     resume(folder)
@@ -355,6 +356,7 @@ def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished):
         assert (folder / name).read_bytes() == (finished(**RUN).folder / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"dropout": 0.4}, {"norm": "batch"}, {"warmup": 0}], ids=str)
 def test_other_surroundings(finished, changes):
     assert len(finished(**RUN | changes).rounds) == 4

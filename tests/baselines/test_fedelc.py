@@ -175,6 +175,7 @@ def test_only_noisy_clients_change_labels_and_no_label_leaves_a_client(finished)
     assert result.summary.bytes_up == finished(method="fednoro", warmup=2, rounds=5).summary.bytes_up
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 4], ids=["in the warm-up", "in stage two"])
 def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished, after):
     folder = stopped(after=after, **RUN | {"checkpoint_every": 1})
@@ -183,6 +184,7 @@ def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished, after):
         assert (folder / name).read_bytes() == (finished(**RUN).folder / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"dropout": 0.4}, {"norm": "batch"}, {"cohort": 4, "warmup": 0}], ids=str)
 def test_other_surroundings(finished, changes):
     assert len(finished(**RUN | changes).rounds) == 5

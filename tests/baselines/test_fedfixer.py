@@ -227,6 +227,7 @@ def test_no_personalised_weight_is_in_the_server_s_view(finished):
     assert result.summary.bytes_up == finished(method="fedavg", **settings).summary.bytes_up
 
 
+@pytest.mark.slow
 def test_it_runs_under_a_secure_sum(finished):
     changes = {**RUN, "entropy": "insecure-seeded", "cohort": 4}
     summed, clear = finished(**changes, secagg=True), finished(**changes)
@@ -235,6 +236,7 @@ def test_it_runs_under_a_secure_sum(finished):
         np.testing.assert_allclose(summed.weights[name], value, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished):
     folder = stopped(after=3, checkpoint_every=2, **RUN)
     resume(folder)
@@ -242,6 +244,7 @@ def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished):
         assert (folder / name).read_bytes() == (finished(**RUN).folder / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"norm": "batch"}, {"dropout": 0.4, "checkpoint_every": 1}, {"phi": 0.0}], ids=str)
 def test_other_surroundings(finished, changes):
     assert len(finished(**RUN | changes).rounds) == 4

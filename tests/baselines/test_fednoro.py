@@ -378,6 +378,7 @@ def test_a_run_tells_what_it_gives_away_and_records_it(finished):
     assert result.summary.client_updates == plain.client_updates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 4], ids=["in the warm-up", "in stage two"])
 def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished, after):
     folder = stopped(after=after, checkpoint_every=1, **RUN)
@@ -396,6 +397,7 @@ def test_a_checkpoint_with_another_client_s_counts_is_refused(stopped):
         resume(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"dropout": 0.4}, {"norm": "batch"}, {"cohort": 4, "warmup": 0}], ids=str)
 def test_other_surroundings(finished, changes):
     assert len(finished(**RUN | changes).rounds) == 5

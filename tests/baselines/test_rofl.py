@@ -310,6 +310,7 @@ def test_a_run_tells_what_it_gives_away_and_records_it(finished):
     assert result.summary.client_updates == plain.client_updates
 
 
+@pytest.mark.slow
 def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished):
     folder = stopped(after=3, checkpoint_every=2, **RUN)
     resume(folder)
@@ -317,6 +318,7 @@ def test_a_stopped_run_continues_to_the_same_bytes(stopped, finished):
         assert (folder / name).read_bytes() == (finished(**RUN).folder / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"dropout": 0.6}, {"norm": "batch"}, {"partition": "dirichlet", "min_samples": 5}],
