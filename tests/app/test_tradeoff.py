@@ -319,7 +319,7 @@ def test_what_is_more_accurate_without_a_sieve_is_named_beside_what_is_taken():
         1.0,
     )
     assert "take h, epsilon 1" in words
-    assert words.endswith("left aside, as their sieves do not work: noisy, epsilon 1 (95.0 %).")
+    assert words.endswith("left aside, as their sieves know too little: noisy, epsilon 1 (95.0 %).")
 
 
 def test_an_interval_that_says_nothing_is_said_to():

@@ -75,7 +75,7 @@ def _best(private: Sequence[Measured], base: Measured | None) -> str:
         [row for row in private if row not in working and _accuracy(row)[0] > _accuracy(best)[0]] if working else []
     )
     aside = "; ".join(f"{row.row.name} ({100 * _accuracy(row)[0]:.1f} %)" for row in asleep)
-    left = f" More accurate, but left aside, as their sieves do not work: {aside}." if asleep else ""
+    left = f" More accurate, but left aside, as their sieves know too little: {aside}." if asleep else ""
     return f"{warning}{_take(best)} {_cost(best, base)} {_evidence(best, base)}{left}"
 
 
