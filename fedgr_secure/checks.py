@@ -6,10 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from fedgr_secure.baselines.settings import UNPRIVATE, UNSUMMED
+from fedgr_secure.baseline_sections import UNPRIVATE, UNSUMMED
 from fedgr_secure.bounds import Bound
 from fedgr_secure.errors import require
-from fedgr_secure.sections import Config
+from fedgr_secure.sections import Config, Method
 from fedgr_secure.typed import short
 
 
@@ -102,8 +102,8 @@ def _idle(config: Config) -> list[tuple[str, set[str], str]]:
         idle.append(("proxies", set(), "with --no-sieve"))
     elif p.channel == "plain":
         idle.append(("proxies", {"channel"}, "with channel plain"))
-    others = ("fedprox", "coteaching", "fednoro", "dividemix", "fedelc", "fedfixer", "feddiv", "rofl", "fedcorr")
-    idle += [(section, set(), f"with method {method}") for section in others if section != method]
+    own = {part.name for part in dataclasses.fields(config)} & set(get_args(Method)) - {"fedgr", method}
+    idle += [(section, set(), f"with method {method}") for section in sorted(own)]
     if method == "coteaching" and config.coteaching.forget != "given":
         kept = {"forget", "forget_rounds", "forget_exponent"}
         idle.append(("coteaching", kept, f"with forget {config.coteaching.forget}"))

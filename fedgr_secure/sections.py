@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from fedgr_secure.baselines.settings import (
+from fedgr_secure.baseline_sections import (
     CoteachingConfig,
     DivideMixConfig,
     FedCorrConfig,

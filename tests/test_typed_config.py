@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgr_secure.baselines.settings import UNPRIVATE, UNSUMMED
+from fedgr_secure.baseline_sections import UNPRIVATE, UNSUMMED
 from fedgr_secure.checks import check
 from fedgr_secure.config import from_table, override, read_toml, to_table, to_toml
 from fedgr_secure.errors import InputError, nearest

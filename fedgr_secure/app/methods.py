@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fedgr_secure.app.output import Output
 from fedgr_secure.app.tables import METHOD_NAMES
-from fedgr_secure.baselines.settings import UNPRIVATE
+from fedgr_secure.baseline_sections import UNPRIVATE
 from fedgr_secure.context import Method
 from fedgr_secure.registry import METHODS
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgr_secure.baseline_sections import FedDivConfig
 from fedgr_secure.baselines.mixup import blend, soft_cross_entropy
-from fedgr_secure.baselines.settings import FedDivConfig
 from fedgr_secure.training import Forward
 
 

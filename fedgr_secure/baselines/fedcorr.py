@@ -27,6 +27,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from fedgr_secure.baseline_sections import UNSUMMED
 from fedgr_secure.baselines.correction import (
     AskDimension,
     CorrClientState,
@@ -42,7 +43,6 @@ from fedgr_secure.baselines.correction import (
 from fedgr_secure.baselines.dimension import mean_dimension
 from fedgr_secure.baselines.fedavg import ProximalTerm
 from fedgr_secure.baselines.mixup import MixedLoss
-from fedgr_secure.baselines.settings import UNSUMMED
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
 from fedgr_secure.errors import InputError
 from fedgr_secure.messages import Update

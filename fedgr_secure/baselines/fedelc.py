@@ -25,9 +25,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgr_secure.baseline_sections import UNSUMMED
 from fedgr_secure.baselines.class_losses import ClassLosses, Measure
 from fedgr_secure.baselines.fednoro import FEDNORO, NoRoClient, TrainAs
-from fedgr_secure.baselines.settings import UNSUMMED
 from fedgr_secure.context import ClientContext
 from fedgr_secure.errors import require
 from fedgr_secure.messages import Update

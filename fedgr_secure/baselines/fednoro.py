@@ -29,6 +29,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from fedgr_secure.baseline_sections import UNSUMMED
 from fedgr_secure.baselines.class_losses import (
     ClassLosses,
     Measure,
@@ -39,7 +40,6 @@ from fedgr_secure.baselines.class_losses import (
     noisy_clients,
 )
 from fedgr_secure.baselines.logit_adjustment import AdjustedLoss, log_prior
-from fedgr_secure.baselines.settings import UNSUMMED
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
 from fedgr_secure.messages import Update
 from fedgr_secure.training import TrainingTask

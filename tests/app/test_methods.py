@@ -7,7 +7,7 @@ import pytest
 
 from fedgr_secure.app import cli, methods
 from fedgr_secure.app.tables import METHOD_NAMES
-from fedgr_secure.baselines.settings import UNPRIVATE, UNSUMMED
+from fedgr_secure.baseline_sections import UNPRIVATE, UNSUMMED
 from fedgr_secure.registry import METHODS
 from fedgr_secure.sections import Method
 

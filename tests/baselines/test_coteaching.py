@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from fedgr_secure.app.tables import compare_csv, compare_markdown, compare_rows, summary_table
+from fedgr_secure.baseline_sections import CoteachingConfig
 from fedgr_secure.baselines.coteaching import COTEACHING, Exchange, forget_share, picked, smallest
-from fedgr_secure.baselines.settings import CoteachingConfig
 from fedgr_secure.checks import check, unused
 from fedgr_secure.errors import InputError
 from fedgr_secure.federation import federation

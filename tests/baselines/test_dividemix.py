@@ -8,9 +8,9 @@ import tiny_client as tiny
 import torch
 import torch.nn.functional as F
 
+from fedgr_secure.baseline_sections import DivideMixConfig
 from fedgr_secure.baselines import dividemix
 from fedgr_secure.baselines.dividemix import DIVIDEMIX, MixMatch, both_learn, min_max, prior_penalty, sharpen
-from fedgr_secure.baselines.settings import DivideMixConfig
 from fedgr_secure.checks import check, unused
 from fedgr_secure.errors import InputError
 from fedgr_secure.federation.loop import resume

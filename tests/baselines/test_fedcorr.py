@@ -8,6 +8,7 @@ import pytest
 import tiny_client as tiny
 import torch
 
+from fedgr_secure.baseline_sections import FedCorrConfig
 from fedgr_secure.baselines.correction import (
     AskDimension,
     CorrClientState,
@@ -20,7 +21,6 @@ from fedgr_secure.baselines.correction import (
 )
 from fedgr_secure.baselines.dimension import intrinsic_dimensions, mean_dimension
 from fedgr_secure.baselines.fedcorr import FEDCORR
-from fedgr_secure.baselines.settings import FedCorrConfig
 from fedgr_secure.checks import check, unused
 from fedgr_secure.context import ServerContext
 from fedgr_secure.errors import InputError

@@ -10,11 +10,11 @@ import tiny_client as tiny
 import torch
 import torch.nn.functional as F
 
+from fedgr_secure.baseline_sections import FedELCConfig
 from fedgr_secure.baselines.class_losses import ClassLosses, Measure
 from fedgr_secure.baselines.fedelc import FEDELC, ELCState, LearntLabels, check_client, first_logits, merged
 from fedgr_secure.baselines.fednoro import TrainAs
 from fedgr_secure.baselines.logit_adjustment import AdjustedLoss
-from fedgr_secure.baselines.settings import FedELCConfig
 from fedgr_secure.checks import check, unused
 from fedgr_secure.data.types import ArrayImages, Shard
 from fedgr_secure.errors import InputError

@@ -8,9 +8,9 @@ import tiny_client as tiny
 import torch
 import torch.nn.functional as F
 
+from fedgr_secure.baseline_sections import FedFixerConfig
 from fedgr_secure.baselines.fedavg import ProximalTerm
 from fedgr_secure.baselines.fedfixer import FEDFIXER, FixerState, NearReceived, Picking, check_client
-from fedgr_secure.baselines.settings import FedFixerConfig
 from fedgr_secure.checks import check, unused
 from fedgr_secure.data.types import ArrayImages, Shard
 from fedgr_secure.errors import DivergedError, InputError

@@ -10,6 +10,7 @@ import tiny_client as tiny
 import torch
 import torch.nn.functional as F
 
+from fedgr_secure.baseline_sections import FedNoRoConfig
 from fedgr_secure.baselines.class_losses import (
     ClassLosses,
     Measure,
@@ -20,7 +21,6 @@ from fedgr_secure.baselines.class_losses import (
 )
 from fedgr_secure.baselines.fednoro import FEDNORO, NoRoState, TrainAs, ramp
 from fedgr_secure.baselines.logit_adjustment import AdjustedLoss, log_prior
-from fedgr_secure.baselines.settings import FedNoRoConfig
 from fedgr_secure.checks import check, unused
 from fedgr_secure.context import ServerContext
 from fedgr_secure.data.types import ArrayImages, Shard

@@ -9,6 +9,7 @@ import pytest
 import tiny_client as tiny
 import torch
 
+from fedgr_secure.baseline_sections import RoFLConfig
 from fedgr_secure.baselines.centroids import (
     AskCentroids,
     Centroids,
@@ -19,7 +20,6 @@ from fedgr_secure.baselines.centroids import (
     nearest,
 )
 from fedgr_secure.baselines.rofl import ROFL, RobustLoss, RoFLState
-from fedgr_secure.baselines.settings import RoFLConfig
 from fedgr_secure.checks import check, unused
 from fedgr_secure.context import ServerContext
 from fedgr_secure.errors import InputError
