@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedgr_secure.baselines.fedavg import AveragingServer, ServerState
+from fedgr_secure.baselines.task import local_task
 from fedgr_secure.context import ClientContext, Method
 from fedgr_secure.errors import require
 from fedgr_secure.messages import Train, Update
@@ -88,16 +88,11 @@ class CoteachingClient:
         context, config = self._context, self._config
         rate = self._rate(message.round, message.weights)
         forget = forget_share(rate, message.round, rounds=config.forget_rounds, exponent=config.forget_exponent)
-        return TrainingTask(
-            client=context.shard.client,
-            round=message.round,
-            start=message.weights,
-            images=context.shard.images(),
-            view=context.bench.views.baseline,
-            columns={"labels": torch.from_numpy(context.shard.labels)},
-            objective=Exchange(forget),
-            epochs=context.config.training.local_epochs,
-            finish=lambda weights: Update(message.round, len(context.shard), weights),
+        return local_task(
+            context,
+            message.round,
+            message.weights,
+            Exchange(forget),
         )
 
     def _rate(self, round: int, weights: Weights) -> float:

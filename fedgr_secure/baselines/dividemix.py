@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedgr_secure.baselines.fedavg import AveragingServer, ServerState
+from fedgr_secure.baselines.task import local_task
 from fedgr_secure.context import ClientContext, Method
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.method.sieve import MixtureSettings, fit_mixture
@@ -148,17 +149,14 @@ class DivideMixClient:
                 columns |= {"clean": torch.from_numpy(clean).float(), "labelled": torch.from_numpy(labelled)}
                 objective = self._objective(message.round)
         view = context.bench.views.baseline
-        return TrainingTask(
-            client=context.shard.client,
-            round=message.round,
-            start=message.weights,
-            images=context.shard.images(),
+        return local_task(
+            context,
+            message.round,
+            message.weights,
+            objective,
             view=view,
             second="clean" in columns and view != "plain",
             columns=columns,
-            objective=objective,
-            epochs=context.config.training.local_epochs,
-            finish=lambda weights: Update(message.round, len(context.shard), weights),
         )
 
     def _clean(self, message: Train) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedgr_secure.baselines.task import local_task
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.training import Forward, TrainingTask
@@ -38,6 +39,11 @@ class ProximalTerm:
     mu: float
     anchor: Mapping[str, Tensor]
 
+    @classmethod
+    def around(cls, weights: Weights, mu: float, device: str) -> ProximalTerm:
+        """Of the distance to received weights."""
+        return cls(mu, {name: torch.from_numpy(value).to(device) for name, value in weights.items()})
+
     def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Scalar."""
         squares = [(value - self.anchor[name]).square().sum() for name, value in parameters.items()]
@@ -55,19 +61,14 @@ class AveragingClient:
 
     def answer(self, message: Train) -> TrainingTask:
         """Train on the given labels."""
-        shard, bench = self._context.shard, self._context.bench
-        anchor = {n: torch.from_numpy(v).to(bench.device) for n, v in message.weights.items()} if self._mu else {}
-        return TrainingTask(
-            client=shard.client,
-            round=message.round,
-            start=message.weights,
-            images=shard.images(),
-            view=bench.views.baseline,
-            columns={"labels": torch.from_numpy(shard.labels)},
-            objective=given_labels,
-            penalty=ProximalTerm(self._mu, anchor) if self._mu else None,
+        device = self._context.bench.device
+        return local_task(
+            self._context,
+            message.round,
+            message.weights,
+            given_labels,
+            penalty=ProximalTerm.around(message.weights, self._mu, device) if self._mu else None,
             epochs=self._epochs,
-            finish=lambda weights: Update(message.round, len(shard), weights),
         )
 
 

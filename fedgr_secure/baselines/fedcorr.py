@@ -43,6 +43,7 @@ from fedgr_secure.baselines.correction import (
 from fedgr_secure.baselines.dimension import mean_dimension
 from fedgr_secure.baselines.fedavg import ProximalTerm
 from fedgr_secure.baselines.mixup import MixedLoss
+from fedgr_secure.baselines.task import local_task
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
 from fedgr_secure.errors import InputError
 from fedgr_secure.messages import Update
@@ -86,28 +87,24 @@ class CorrClient:
         self.state = replace(self.state, labels=labels)
 
     def _task(self, message: TrainStage) -> TrainingTask:
-        shard, bench, config = self._context.shard, self._context.bench, self._context.config
+        shard, bench, held = self._context.shard, self._context.bench, message.proximal
         if message.relabel and not self.state.corrected:
             share = bench.predict(message.weights, shard.images()).probabilities()
             self._relabel(share, np.arange(len(shard)))
             self.state = replace(self.state, corrected=True)
-        held, anchor = message.proximal, {n: torch.from_numpy(v).to(bench.device) for n, v in message.weights.items()}
 
         def finish(weights: Weights) -> Update:
             self._trained = weights
             return Update(message.round, len(shard), weights)
 
         draw = self._context.randomness.numpy("mixup", client=shard.client, round=message.round)
-        return TrainingTask(
-            client=shard.client,
-            round=message.round,
-            start=message.weights,
-            images=shard.images(),
-            view=bench.views.baseline,
+        return local_task(
+            self._context,
+            message.round,
+            message.weights,
+            MixedLoss(draw, self._context.classes),
             columns={"labels": torch.from_numpy(self.state.labels)},
-            objective=MixedLoss(draw, self._context.classes),
-            penalty=ProximalTerm(2 * held, anchor) if held else None,
-            epochs=config.training.local_epochs,
+            penalty=ProximalTerm.around(message.weights, 2 * held, bench.device) if held else None,
             finish=finish,
         )
 

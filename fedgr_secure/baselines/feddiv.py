@@ -33,6 +33,7 @@ from torch import Tensor
 from fedgr_secure.baselines.consistency import ConsistentLoss, usable
 from fedgr_secure.baselines.fedavg import given_labels
 from fedgr_secure.baselines.filters import check_filters, local_filter, mean_filter, rows_of
+from fedgr_secure.baselines.task import local_task
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.method.sieve import Mixture, judge
@@ -117,16 +118,14 @@ class DivClient:
     ) -> TrainingTask:
         shard, bench = self._context.shard, self._context.bench
         enough = len(rows) >= (2 if bench.has_batch_norm else 1) or len(rows) == len(shard)
-        return TrainingTask(
-            client=shard.client,
-            round=round,
-            start=self._weights,
+        return local_task(
+            self._context,
+            round,
+            self._weights,
+            objective,
             images=shard.images()[rows] if enough else shard.images(),
-            view=bench.views.baseline,
             columns=columns,
-            objective=objective,
             epochs=self._context.config.training.local_epochs if enough else 0,
-            finish=lambda weights: Update(round, len(shard), weights),
         )
 
 

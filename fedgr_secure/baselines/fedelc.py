@@ -28,6 +28,7 @@ from torch import Tensor
 from fedgr_secure.baseline_sections import UNSUMMED
 from fedgr_secure.baselines.class_losses import ClassLosses, Measure
 from fedgr_secure.baselines.fednoro import FEDNORO, NoRoClient, TrainAs
+from fedgr_secure.baselines.task import local_task
 from fedgr_secure.context import ClientContext
 from fedgr_secure.errors import require
 from fedgr_secure.messages import Update
@@ -115,15 +116,12 @@ class ELCClient:
             self.state = ELCState(merged(learnt.logits, shares, config.label_scale))
             return Update(message.round, len(shard), weights)
 
-        return TrainingTask(
-            client=shard.client,
-            round=message.round,
-            start=message.weights,
-            images=shard.images(),
-            view=bench.views.baseline,
+        return local_task(
+            self._context,
+            message.round,
+            message.weights,
+            learnt,
             columns={"labels": torch.from_numpy(shard.labels), "sample": torch.arange(len(shard))},
-            objective=learnt,
-            epochs=self._context.config.training.local_epochs,
             finish=finish,
             on_epoch=lambda epoch, weights: learnt.step(config.label_step),
         )

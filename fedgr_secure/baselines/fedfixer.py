@@ -30,6 +30,7 @@ from torch import Tensor
 from fedgr_secure.aggregate import check_weights
 from fedgr_secure.baselines.coteaching import forget_share, picked, smallest
 from fedgr_secure.baselines.fedavg import AveragingServer, ProximalTerm, ServerState
+from fedgr_secure.baselines.task import local_task
 from fedgr_secure.context import ClientContext, Method
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.models.several import each_output
@@ -99,25 +100,21 @@ class FixerClient:
         forget = forget_share(config.fixer_forget, message.round, rounds=config.fixer_rounds, exponent=1.0)
         shares = np.bincount(shard.labels, minlength=self._context.classes) / len(shard)
         labels = torch.from_numpy(shares.astype(np.float32)).to(bench.device)
-        anchor = {name: torch.from_numpy(value).to(bench.device) for name, value in message.weights.items()}
 
         def keep(personal: Weights) -> None:
             check_weights(personal, message.weights, who=f"client {shard.client}, round {message.round}: own model")
             self.state = FixerState(personal)
 
-        return TrainingTask(
-            client=shard.client,
-            round=message.round,
-            start=message.weights,
-            images=shard.images(),
-            view=bench.views.baseline,
-            columns={"labels": torch.from_numpy(shard.labels)},
-            objective=Picking(forget, config.fixer_confidence, labels),
-            penalty=NearReceived(ProximalTerm(config.fixer_distance, anchor)) if config.fixer_distance else None,
+        return local_task(
+            self._context,
+            message.round,
+            message.weights,
+            Picking(forget, config.fixer_confidence, labels),
+            penalty=NearReceived(ProximalTerm.around(message.weights, config.fixer_distance, bench.device))
+            if config.fixer_distance
+            else None,
             own=self.state.personal or message.weights,
             keep=keep,
-            epochs=self._context.config.training.local_epochs,
-            finish=lambda weights: Update(message.round, len(shard), weights),
         )
 
 

@@ -40,6 +40,7 @@ from fedgr_secure.baselines.class_losses import (
     noisy_clients,
 )
 from fedgr_secure.baselines.logit_adjustment import AdjustedLoss, log_prior
+from fedgr_secure.baselines.task import local_task
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
 from fedgr_secure.messages import Update
 from fedgr_secure.training import TrainingTask
@@ -94,16 +95,12 @@ class NoRoClient:
             length = self._config.distillation_rounds or max(rounds - 1 - first, 1)
             weight = self._config.distillation_weight * ramp(message.round - first, length)
         prior = torch.from_numpy(log_prior(shard.labels, self._context.classes)).to(bench.device)
-        return TrainingTask(
-            client=shard.client,
-            round=message.round,
-            start=message.weights,
-            images=shard.images(),
-            view=bench.views.baseline,
+        return local_task(
+            self._context,
+            message.round,
+            message.weights,
+            AdjustedLoss(prior, weight),
             columns=columns,
-            objective=AdjustedLoss(prior, weight),
-            epochs=config.training.local_epochs,
-            finish=lambda weights: Update(message.round, len(shard), weights),
         )
 
 

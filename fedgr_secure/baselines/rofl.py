@@ -38,6 +38,7 @@ from fedgr_secure.baselines.centroids import (
     nearest,
 )
 from fedgr_secure.baselines.coteaching import forget_share, picked, smallest
+from fedgr_secure.baselines.task import local_task
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
 from fedgr_secure.errors import InputError
 from fedgr_secure.messages import Update
@@ -111,14 +112,11 @@ class RoFLClient:
         labels, seen = torch.from_numpy(shard.labels), bench.predict(message.weights, shard.images())
         after = max(rounds // 10, 1) if config.pseudo_after is None else config.pseudo_after
         anchors, self._local = self._start(message, seen, labels)
-        return TrainingTask(
-            client=shard.client,
-            round=number,
-            start=message.weights,
-            images=shard.images(),
-            view=bench.views.baseline,
-            columns={"labels": labels, "predicted": seen.logits.argmax(1)},
-            objective=RobustLoss(
+        return local_task(
+            self._context,
+            number,
+            message.weights,
+            RobustLoss(
                 forget_share(config.rofl_forget_rate, number, rounds=config.rofl_forget_rounds, exponent=1.0),
                 config.lambda_cen * (min(number / after, 1.0) if after else 1.0),
                 config.lambda_entropy,
@@ -126,8 +124,7 @@ class RoFLClient:
                 anchors,
                 replaces=number >= after,
             ),
-            epochs=context.config.training.local_epochs,
-            finish=lambda weights: Update(number, len(shard), weights),
+            columns={"labels": labels, "predicted": seen.logits.argmax(1)},
         )
 
     def _start(

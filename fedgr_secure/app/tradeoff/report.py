@@ -28,8 +28,8 @@ FORMATS = ("png", "pdf")
 _VERDICTS = {
     "PASS": "the certified bound comes near the claim, and nothing refutes it",
     "NO POWER": "the certified bound is far below the claim, so that a claim that is too low might not have shown",
-    "FAIL": "the claim is refuted (at most a few in a hundred sound channels fail by chance: to be sure, remove the file "
-    "in audits/ and start again)",
+    "FAIL": "the claim is refuted (at most a few in a hundred sound channels fail by chance: to be sure, remove its "
+    "file in audits/ and start again)",
 }
 
 
