@@ -98,6 +98,19 @@ class TestPage:
         assert "All 6 clients have wrong labels" in text
         assert "The clients sent 1.4 MB in all, the server 2.9 MB" in text  # 12 * 120 kB, 12 * 240 kB
 
+    @pytest.mark.parametrize(
+        ("method", "trains", "has"),
+        [
+            ("fedfixer", "FedFixer trains one cnn model on", "; the model has 12,345 parameters."),
+            ("central", "one cnn model trained on the pooled", "; the model has 12,345 parameters."),
+            ("coteaching", "trains 2 cnn networks side by side on", "; the 2 networks together have 12,345"),
+            ("dividemix", "trains 2 cnn networks side by side on", "; the 2 networks together have 12,345"),
+        ],
+    )
+    def test_it_says_how_many_networks_there_are(self, tmp_path, undrawn, method, trains, has):
+        text = Page(write_report(make_folder(tmp_path / "run", method)).read_text()).text
+        assert trains in text and has in text
+
     def test_it_is_accessible(self, fedgr):
         page = Page(fedgr[1])
         assert page.values("html", "lang") == ["en"] and page.tags.count("title") == page.tags.count("h1") == 1
