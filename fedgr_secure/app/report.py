@@ -90,7 +90,7 @@ def _setting_words(run: RunData) -> str:
     return (
         f"{method} trains {what} on {data_name(config)}, split over "
         f"{federation.clients} clients ({shard_words(config.partition)}), of which "
-        f"{federation.cohort} train in each round.{f' An oracle tells them {told}.' if told else ''}"
+        f"{federation.cohort} are drawn in each round.{f' An oracle tells them {told}.' if told else ''}"
     )
 
 

@@ -96,6 +96,7 @@ class TestPage:
         assert f"classifies {100 * run.summary.accuracy_last10:.1f}% of the test images" in text
         assert "12 rounds took 15.6 s and 24 local trainings" in text  # 12 rounds * 1.3 s, 2 updates each
         assert "All 6 clients have wrong labels" in text
+        assert "of which 2 are drawn in each round" in text, "how many of these train is the method's affair"
         assert "The clients sent 1.4 MB in all, the server 2.9 MB" in text  # 12 * 120 kB, 12 * 240 kB
 
     @pytest.mark.parametrize(
