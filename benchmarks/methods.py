@@ -37,6 +37,8 @@ NOTES = (
     "Differences are paired by seed, with 95 % intervals by Student's t, each for itself.",
     f"Within a budget: mean accuracy of the last (up to) {LAST} rounds that lie within it; {ABSENT} where none does. "
     "Budgets are shares of what FedAvg spends; a method that stops before its budget is spent keeps what it had.",
+    "A client update is one client's turn: methods with two networks train both in it, and what it reads without "
+    "training is none.",
     "Time is wall time on a machine that did other things beside.",
 )
 
