@@ -97,7 +97,10 @@ class AskCohort(Protocol):
         """Whose updates are in this round's averages; None before there is one."""
 
     def ask(self, message: Any, *, expect: type[Any] = Update) -> dict[int, Any]:
-        """Send one message to every client of the cohort (or each its own, by client number); their replies."""
+        """Send one message to every client of the cohort (or each its own, by client number); their replies.
+
+        Who has vanished in this round's averaging does not reply.
+        """
 
     def tally(self, message: Any, weights: Weights, *, expect: type[Any]) -> Tally | None:
         """Send one message to every client; the secure sum of the counts in their replies, or None below threshold."""

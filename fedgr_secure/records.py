@@ -103,7 +103,8 @@ class RoundRecord:
         mixture: the server's mixture, if it fitted one.
         bytes_up, bytes_down: serialised messages of the round.
         client_updates: local trainings done in the round.
-        survivors: whose updates are in the average, when clients may vanish; None when everybody's are.
+        survivors: whose updates are in the average; None when the whole cohort's are. Of the others some have vanished,
+            and a method may have asked some for no update (FedCorr's stage 2 asks the clean clients alone).
         secure_sum: how the secure sum of the weights went, if they travelled under one.
         release: what a private channel released, if it did.
         training: what DP-SGD was charged for, if the weights are trained by it.

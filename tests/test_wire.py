@@ -32,7 +32,7 @@ from fedgr_secure.messages import Train, Update
 from fedgr_secure.method.client import FedGRState
 from fedgr_secure.method.messages import Counted, Observe, Proxies, Revise
 from fedgr_secure.method.server import FedGRServerState
-from fedgr_secure.method.sieve import Mixture
+from fedgr_secure.method.sieve import Mixture, Verdict
 from fedgr_secure.registry import METHODS
 from fedgr_secure.wire import WireError, from_bytes, to_bytes
 
@@ -121,6 +121,7 @@ RECORDS = {
     FitFilter: st.builds(FitFilter, ROUNDS, weights(), st.none() | mixtures()),
     LocalFilter: st.builds(LocalFilter, ROUNDS, st.integers(1, 10**6), st.none() | mixtures()),
     Refine: st.builds(Refine, ROUNDS, st.none() | mixtures()),
+    Verdict: st.builds(Verdict, vector(np.float64), FINITE),
     DivState: st.builds(DivState, weights(), weights(), weights()),
     TrainNear: centroids().flatmap(lambda pair: st.builds(TrainNear, ROUNDS, weights(), *map(st.just, pair))),
     AskCentroids: st.builds(AskCentroids, ROUNDS),

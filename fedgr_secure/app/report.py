@@ -56,7 +56,9 @@ def _page(run: RunData, figures: Sequence[str]) -> str:
 def _headline(run: RunData) -> str:
     config, manifest = run.config, run.manifest
     started, device = escape(manifest.started), escape(manifest.device)
-    meta = f"Started {started} on device {device}; the model has {manifest.parameters:,} parameters."
+    count = _networks(run)
+    has = "the model has" if count == 1 else f"the {count} networks together have"
+    meta = f"Started {started} on device {device}; {has} {manifest.parameters:,} parameters."
     return (
         f"<header>\n<h1>{escape(run_title(run))}</h1>\n"
         f'<p class="lead">{escape(_result_words(run))}</p>\n'
@@ -83,11 +85,20 @@ def _setting_words(run: RunData) -> str:
     method = METHOD_NAMES.get(config.method, config.method)
     if config.method == "central":
         return f"{method}: one {config.model.model} model trained on the pooled {data_name(config)} data."
+    count = _networks(run)
+    what = f"one {config.model.model} model" if count == 1 else f"{count} {config.model.model} networks side by side"
     return (
-        f"{method} trains one {config.model.model} model on {data_name(config)}, split over "
+        f"{method} trains {what} on {data_name(config)}, split over "
         f"{federation.clients} clients ({shard_words(config.partition)}), of which "
-        f"{federation.cohort} train in each round.{f' An oracle tells them {told}.' if told else ''}"
+        f"{federation.cohort} are drawn in each round.{f' An oracle tells them {told}.' if told else ''}"
     )
+
+
+def _networks(run: RunData) -> int:
+    """How many networks are the run's one model."""
+    from fedgr_secure.registry import METHODS
+
+    return METHODS[run.config.method].networks
 
 
 def shard_words(partition: PartitionConfig) -> str:

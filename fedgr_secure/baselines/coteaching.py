@@ -23,10 +23,11 @@ from torch import Tensor
 
 from fedgr_secure.baselines.fedavg import AveragingServer, ServerState
 from fedgr_secure.baselines.task import local_task
+from fedgr_secure.baselines.verdicts import NO_VERDICT, check_verdict, newest
 from fedgr_secure.context import ClientContext, Method
 from fedgr_secure.errors import require
 from fedgr_secure.messages import Train, Update
-from fedgr_secure.method.sieve import fit_mixture, judge
+from fedgr_secure.method.sieve import Verdict, fit_mixture, judge
 from fedgr_secure.models.several import each_output
 from fedgr_secure.training import Forward, TrainingTask
 from fedgr_secure.wire import Weights
@@ -76,10 +77,10 @@ class Exchange:
 
 
 class CoteachingClient:
-    """One client in one round; it keeps nothing between rounds."""
+    """One client in one round; it keeps its verdict, where the rate is its own estimate."""
 
-    def __init__(self, context: ClientContext) -> None:
-        self.state = None
+    def __init__(self, context: ClientContext, state: Verdict | None) -> None:
+        self.state = state or NO_VERDICT
         self._context = context
         self._config = context.config.coteaching
 
@@ -106,18 +107,21 @@ class CoteachingClient:
             return given or 0.0
         losses = context.bench.predict(weights, context.shard.images()).losses(context.shard.labels)
         seed = context.randomness.integer("client mixture", client=context.shard.client, round=round)
-        return judge(fit_mixture(losses, seed=seed), losses).noise_rate
+        self.state = judge(fit_mixture(losses, seed=seed), losses)
+        return self.state.noise_rate
 
 
 COTEACHING = Method(
     name="coteaching",
     source="Han et al. 2018, NeurIPS (Co-teaching)",
     stages="one: two networks, each learns the small-loss samples that the other picks; more are left out with time",
-    client=lambda context, state: CoteachingClient(context),
+    client=CoteachingClient,
     server=AveragingServer,
     messages=(Train, Update),
-    client_state=None,
+    client_state=Verdict,
     server_state=ServerState,
     claims=lambda config, channel, weights: (weights,),
+    verdict=newest,
+    check_client=check_verdict,
     networks=2,
 )

@@ -33,9 +33,10 @@ from torch import Tensor, nn
 
 from fedgr_secure.baselines.fedavg import AveragingServer, ServerState
 from fedgr_secure.baselines.task import local_task
+from fedgr_secure.baselines.verdicts import NO_VERDICT, check_verdict, newest
 from fedgr_secure.context import ClientContext, Method
 from fedgr_secure.messages import Train, Update
-from fedgr_secure.method.sieve import MixtureSettings, fit_mixture
+from fedgr_secure.method.sieve import MixtureSettings, Verdict, fit_mixture
 from fedgr_secure.models.several import each_output, networks_of
 from fedgr_secure.training import Forward, Objective, TrainingTask
 
@@ -130,10 +131,10 @@ class MixMatch:
 
 
 class DivideMixClient:
-    """One client in one round; it keeps nothing between rounds."""
+    """One client in one round; it keeps its verdict, the mean of both networks'."""
 
-    def __init__(self, context: ClientContext) -> None:
-        self.state = None
+    def __init__(self, context: ClientContext, state: Verdict | None) -> None:
+        self.state = state or NO_VERDICT
         self._context = context
         self._config = context.config.dividemix
 
@@ -144,6 +145,7 @@ class DivideMixClient:
         objective: Objective = both_learn
         if message.round >= context.config.federation.warmup:
             clean = self._clean(message)
+            self.state = Verdict.of(clean.mean(1))
             labelled = clean > self._config.mix_clean
             if labelled.any(0).all():
                 columns |= {"clean": torch.from_numpy(clean).float(), "labelled": torch.from_numpy(labelled)}
@@ -180,11 +182,13 @@ DIVIDEMIX = Method(
     name="dividemix",
     source="Li et al. 2020, ICLR (DivideMix)",
     stages="warm-up of two networks; each then finds the other's clean labels, and the rest is guessed by both",
-    client=lambda context, state: DivideMixClient(context),
+    client=DivideMixClient,
     server=AveragingServer,
     messages=(Train, Update),
-    client_state=None,
+    client_state=Verdict,
     server_state=ServerState,
     claims=lambda config, channel, weights: (weights,),
+    verdict=newest,
+    check_client=check_verdict,
     networks=2,
 )

@@ -34,9 +34,10 @@ from fedgr_secure.baselines.consistency import ConsistentLoss, usable
 from fedgr_secure.baselines.fedavg import given_labels
 from fedgr_secure.baselines.filters import check_filters, local_filter, mean_filter, rows_of
 from fedgr_secure.baselines.task import local_task
+from fedgr_secure.baselines.verdicts import NO_VERDICT, check_verdict, newest
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
 from fedgr_secure.messages import Train, Update
-from fedgr_secure.method.sieve import Mixture, judge
+from fedgr_secure.method.sieve import Mixture, Verdict, judge
 from fedgr_secure.training import Objective, Prediction, TrainingTask
 from fedgr_secure.wire import Array, Weights
 from privacy.claims import no_privacy
@@ -73,10 +74,10 @@ class Refine:
 
 
 class DivClient:
-    """One client in one round; it keeps nothing between rounds."""
+    """One client in one round; it keeps its verdict by the global filter."""
 
-    def __init__(self, context: ClientContext) -> None:
-        self.state = None
+    def __init__(self, context: ClientContext, state: Verdict | None) -> None:
+        self.state = state or NO_VERDICT
         self._context = context
         self._config = context.config.feddiv
         self._weights: Weights = {}
@@ -104,7 +105,8 @@ class DivClient:
         assert seen is not None, "a filter is asked for before a training"
         share, clean = seen.probabilities(), np.ones(len(shard), bool)
         if message.filter is not None:
-            clean = judge(message.filter, seen.losses(shard.labels)).q >= 0.5
+            self.state = judge(message.filter, seen.losses(shard.labels))
+            clean = self.state.q >= 0.5
         rows, labels = usable(shard.labels, clean, share, config)
         weight = config.prior_weight
         if weight is None:
@@ -175,10 +177,10 @@ FEDDIV = Method(
     name="feddiv",
     source="Li et al. 2024, AAAI",
     stages="warm-up on the given labels; then samples by a filter that all clients share, on which two models agree",
-    client=lambda context, state: DivClient(context),
+    client=DivClient,
     server=DivServer,
     messages=(Train, FitFilter, LocalFilter, Refine, Update),
-    client_state=None,
+    client_state=Verdict,
     server_state=DivState,
     claims=lambda config, channel, weights: (
         no_privacy(
@@ -189,6 +191,8 @@ FEDDIV = Method(
         ),
         weights,
     ),
+    verdict=newest,
+    check_client=check_verdict,
     check_server=lambda state, samples: check_filters(state.filters, state.samples, samples),
     uploads="its number of samples and the six numbers of its mixture over losses",
     under_secure_sum="the model; not the filters, which the server keeps one a client and sees as they are",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +72,7 @@ class Cohort:
         seconds: wall seconds by message type, and by phase of a secure sum.
         updates: local trainings done.
         survivors: whose updates are in the averages of this round; None before there is one.
+        gone: who has vanished in the averages of this round, and answers nothing more.
         secure_sum: how the newest secure sum of weights went.
         counted: how the newest secure sum of histograms went.
         released: whether clients were asked for loss proxies.
@@ -89,6 +90,7 @@ class Cohort:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     updates: int = 0
     survivors: tuple[int, ...] | None = None
+    gone: set[int] = field(default_factory=set)
     secure_sum: SumRecord | None = None
     counted: SumRecord | None = None
     released: bool = False
@@ -101,11 +103,13 @@ class Cohort:
     def ask(self, message: Any, *, expect: type[Any] = Update) -> dict[int, Any]:
         """Send one message to every client (or each its own, by client number); their replies in client order.
 
+        Who has vanished in this round's averaging does not reply.
+
         Raises:
             InputError: a reply is of another type than `expect`, or answers another round.
         """
         self.released = True
-        return self._collect(self._send(message), expect)
+        return self._collect(self._still_here(self._send(message)), expect)
 
     def average(
         self,
@@ -135,8 +139,8 @@ class Cohort:
         if self.secure is not None:
             require(weigh is by_samples, "secagg: on, allowed: off (single updates are to be weighed, by --no-secagg)")
             return self._secure_average(self.secure, each, start)
-        staying = {c: one for c, one in each.items() if not any(self.vanishes(c, phase) for phase in BEFORE_UPLOAD)}
-        updates = self._collect(staying, Update)
+        self._lose(each, BEFORE_UPLOAD)
+        updates = self._collect(self._still_here(each), Update)
         self.survivors = tuple(sorted({*(self.survivors or ()), *updates}))
         for client, update in updates.items():
             said = samples[client] if samples is not None else update.samples
@@ -195,8 +199,17 @@ class Cohort:
 
         weights, opened = secure.average(self.round, each, start, train, Hearing(self.vanishes, self._heard_as("Sum")))
         self.secure_sum, self.survivors = opened.record, opened.record.survivors
+        self._lose(each, Phase)
         self._pay(opened, "secure sum")
         return weights
+
+    def _lose(self, clients: Iterable[int], phases: Iterable[Phase]) -> None:
+        """Note who vanishes in one of these phases."""
+        self.gone |= {client for client in clients if any(self.vanishes(client, phase) for phase in phases)}
+
+    def _still_here(self, each: Mapping[int, Any]) -> dict[int, Any]:
+        """The messages that reach somebody."""
+        return {client: one for client, one in each.items() if client not in self.gone}
 
     def _heard_as(self, what: str) -> Heard:
         """Tells the recorder of what the server saw of every message of a secure sum, under names that say which."""

@@ -44,14 +44,16 @@ class Evaluator:
 
     def note(self, client: int, state: Any) -> None:
         """Take note of a client's new state."""
-        if state is None or self.method.verdict is None or self.method.mean_losses is None:
+        method = self.method
+        if state is None:
             return
-        verdict = self.method.verdict(state)
+        verdict = method.verdict(state) if method.verdict is not None else None
         if verdict is not None:
             self.verdicts[client] = verdict
-            self.mean_losses[client] = self.method.mean_losses(state)
-        if self.method.releases is not None:
-            self.releases[client] = self.method.releases(state)
+            if method.mean_losses is not None:
+                self.mean_losses[client] = method.mean_losses(state)
+        if method.releases is not None:
+            self.releases[client] = method.releases(state)
 
     def test(self, weights: Weights) -> tuple[float, float]:
         """Test accuracy in [0, 1] and mean cross-entropy in nats."""

@@ -79,6 +79,11 @@ class Verdict:
     q: Vector
     noise_rate: float
 
+    @classmethod
+    def of(cls, q: Vector) -> Verdict:
+        """The verdict that counts the samples with q < 0.5."""
+        return cls(q, float(np.mean(q < 0.5)))
+
 
 def nothing_known() -> Mixture:
     """Before the first fit: every sample counts as clean."""
@@ -87,8 +92,7 @@ def nothing_known() -> Mixture:
 
 def judge(mixture: Mixture, proxies: Vector) -> Verdict:
     """q and r_k of one client from the mixture's parameters and the client's own proxies."""
-    q = mixture.clean_probability(proxies)
-    return Verdict(q, float(np.mean(q < 0.5)))
+    return Verdict.of(mixture.clean_probability(proxies))
 
 
 def fit_mixture(proxies: Vector, *, seed: int, settings: MixtureSettings | None = None) -> Mixture:

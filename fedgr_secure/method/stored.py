@@ -29,14 +29,14 @@ def check_client(state: FedGRState, context: ClientContext) -> None:
         f"participations: {state.participations} with {state.observed} observed, allowed: from 1 to observed, or none",
     )
     require(0 <= state.noise_rate <= 1, f"noise_rate: {state.noise_rate}, allowed: from 0 to 1")
-    _check_vector("mean_losses", state.mean_losses, samples, np.float64)
+    check_vector("mean_losses", state.mean_losses, samples, np.float64)
     require(
         0 <= state.releases <= state.participations,
         f"releases: {state.releases}, allowed: from 0 to participations = {state.participations}",
     )
-    _check_vector("released", state.released, len(state.released) and samples, np.int64)
-    _check_vector("q", state.q, samples, np.float64, (0, 1))
-    _check_vector("pseudo_labels", state.pseudo_labels, samples, np.int64, (NO_LABEL, classes - 1))
+    check_vector("released", state.released, state.released.size and samples, np.int64)
+    check_vector("q", state.q, samples, np.float64, (0, 1))
+    check_vector("pseudo_labels", state.pseudo_labels, samples, np.int64, (NO_LABEL, classes - 1))
     if state.teacher:
         check_weights(state.teacher, context.bench.weights(), who="teacher")
 
@@ -59,10 +59,10 @@ def check_server(state: FedGRServerState, samples: Sequence[int]) -> None:
         )
     for client, row in state.newest.items():
         require(client in known, f"newest: client {client!r}, allowed: 0 to {len(samples) - 1}")
-        _check_vector(f"newest: client {client}", row, known[client], np.float32)
+        check_vector(f"newest: client {client}", row, known[client], np.float32)
 
 
-def _check_vector(
+def check_vector(
     name: str,
     array: NDArray[Any],
     samples: int,

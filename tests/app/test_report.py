@@ -96,7 +96,21 @@ class TestPage:
         assert f"classifies {100 * run.summary.accuracy_last10:.1f}% of the test images" in text
         assert "12 rounds took 15.6 s and 24 local trainings" in text  # 12 rounds * 1.3 s, 2 updates each
         assert "All 6 clients have wrong labels" in text
+        assert "of which 2 are drawn in each round" in text, "how many of these train is the method's affair"
         assert "The clients sent 1.4 MB in all, the server 2.9 MB" in text  # 12 * 120 kB, 12 * 240 kB
+
+    @pytest.mark.parametrize(
+        ("method", "trains", "has"),
+        [
+            ("fedfixer", "FedFixer trains one cnn model on", "; the model has 12,345 parameters."),
+            ("central", "one cnn model trained on the pooled", "; the model has 12,345 parameters."),
+            ("coteaching", "trains 2 cnn networks side by side on", "; the 2 networks together have 12,345"),
+            ("dividemix", "trains 2 cnn networks side by side on", "; the 2 networks together have 12,345"),
+        ],
+    )
+    def test_it_says_how_many_networks_there_are(self, tmp_path, undrawn, method, trains, has):
+        text = Page(write_report(make_folder(tmp_path / "run", method)).read_text()).text
+        assert trains in text and has in text
 
     def test_it_is_accessible(self, fedgr):
         page = Page(fedgr[1])

@@ -137,6 +137,22 @@ def test_by_default_the_share_is_the_client_s_own_estimate():
     assert 0 < forget < 1
 
 
+def test_an_estimate_is_kept_as_a_verdict_and_a_given_rate_is_none():
+    own = context(shard=tiny.shard(40))
+    weights = tiny.shifted(own.bench.weights(), 0.5)
+    losses = own.bench.predict(weights, own.shard.images()).losses(own.shard.labels)
+    mixture = fit_mixture(losses, seed=own.randomness.integer("client mixture", client=3, round=50))
+    client = COTEACHING.client(own, None)
+    assert COTEACHING.verdict(client.state) is None
+    client.answer(Train(50, weights))
+    kept = COTEACHING.verdict(client.state)
+    assert kept.q.tolist() == mixture.clean_probability(losses).tolist() and kept.noise_rate == (kept.q < 0.5).mean()
+    told = context(shard=tiny.shard(40), forget="given", forget_rate=0.6)
+    client = COTEACHING.client(told, None)
+    client.answer(Train(50, weights))
+    assert COTEACHING.verdict(client.state) is None
+
+
 def test_constant_losses_leave_nothing_out():
     own = context(shard=tiny.shard(12))
     zero = {name: np.zeros_like(value) for name, value in own.bench.weights().items()}

@@ -158,6 +158,9 @@ def test_until_the_warm_up_ends_both_networks_learn_the_given_labels():
     own = context()
     task, _ = task_of(own, round=1)
     assert task.objective is both_learn and set(task.columns) == {"labels"} and not task.second
+    client = DIVIDEMIX.client(own, None)
+    client.answer(Train(1, own.bench.weights()))
+    assert DIVIDEMIX.verdict(client.state) is None, "nothing is judged yet"
     images, labels = torch.randn(6, 1, 4, 4), torch.arange(6) % 3
     outputs = each_output(own.bench.model, images)
     expected = F.cross_entropy(outputs[0].logits, labels) + F.cross_entropy(outputs[1].logits, labels)
@@ -168,8 +171,10 @@ def test_until_the_warm_up_ends_both_networks_learn_the_given_labels():
 
 
 def test_each_network_s_clean_samples_are_what_the_other_s_losses_say():
-    own = context()
-    task, weights = task_of(own)
+    own, told = context(), []
+    weights = tiny.shifted(own.bench.weights(), 0.5)
+    client = DIVIDEMIX.client(own, None)
+    task = client.answer(Train(10, weights))
     logits = {}
     with torch.no_grad():
         own.bench.load(weights)
@@ -183,6 +188,10 @@ def test_each_network_s_clean_samples_are_what_the_other_s_losses_say():
         clean = fit_mixture(scaled, seed=seed, settings=dividemix._EM).clean_probability(scaled)
         np.testing.assert_allclose(task.columns["clean"][:, number], clean, atol=1e-6)
         assert (task.columns["labelled"][:, number].numpy() == (clean > 0.5)).all()
+        told.append(clean)
+    kept = DIVIDEMIX.verdict(client.state)
+    np.testing.assert_allclose(kept.q, sum(told) / 2, atol=1e-12)
+    assert kept.noise_rate == (kept.q < 0.5).mean()
     assert 0 < task.columns["labelled"].float().mean() < 1
 
 

@@ -281,6 +281,21 @@ def test_a_round_of_stage_two_without_a_clean_client_changes_nothing():
     assert subject.state.weights["w"] == before and not [r for r, _, _ in of(clients, TrainStage) if r == 4]
 
 
+def test_in_stage_two_the_survivors_are_those_that_were_to_train():
+    subject, clients = server(), Clients(bad=(1, 2))
+    play(subject, clients, *SWEEPS)
+    for gone, stays in ((None, (0, 3)), (3, (0,)), (1, (0, 3))):
+        cohort = Cohort(
+            4,
+            dict.fromkeys((0, 1, 3)),
+            clients,
+            ViewRecorder(None),
+            vanishes=lambda client, phase, gone=gone: client == gone,
+        )
+        subject.round(4, cohort)
+        assert cohort.survivors == stays
+
+
 @pytest.mark.parametrize("warmup", [0, 1])
 def test_clients_that_were_never_scored_are_clean(warmup):
     subject, clients = server(warmup=warmup), Clients(bad=(1, 2))

@@ -223,6 +223,10 @@ def test_a_client_is_judged_by_the_global_filter_not_by_its_own():
     assert task.columns["expected"].tolist() == share.argmax(1)[kept].tolist()
     assert task.start is weights and (task.epochs, task.round, task.view) == (2, 9, "plain")
     assert task.finish(own.bench.train(task)).samples == 12
+    kept = FEDDIV.verdict(client.state)
+    near, far = (0.5 * norm.pdf(losses, mean, 0.5**0.5) for mean in (cut - 1, cut + 1))
+    np.testing.assert_allclose(kept.q, near / (near + far), rtol=1e-5)
+    assert kept.noise_rate == 0.5, "six of twelve"
 
 
 def test_without_a_filter_everything_is_clean():
@@ -230,6 +234,7 @@ def test_without_a_filter_everything_is_clean():
     client, _, _ = asked(own)
     task = client.answer(Refine(9, None))
     assert task.columns["labels"].tolist() == own.shard.labels.tolist()
+    assert FEDDIV.verdict(client.state) is None
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])

@@ -338,6 +338,17 @@ def test_its_weights_travel_under_a_secure_sum(finished, changes):
             np.testing.assert_allclose(summed.weights[name], value, atol=5e-3)
 
 
+def test_who_vanishes_at_unmasking_sends_no_centroids(finished):
+    run = {"method": "rofl", "entropy": "insecure-seeded", "cohort": 4, "pseudo_after": 2}
+    result = finished(**run, secagg=True, dropout_unmask=0.2, record_view="uploads")
+    view, gone = ServerView(result.folder / "view", ROFL.messages), 0
+    for record in result.rounds:
+        summed, unmasked = set(record.secure_sum.survivors), view.senders(record.round, "SumUnmask")
+        assert view.senders(record.round, "Centroids") == summed & unmasked
+        gone += len(summed - unmasked)
+    assert gone, "somebody was in a sum and gone when it was opened"
+
+
 def test_settings(tiny):
     with pytest.raises(InputError, match=r"weights_epsilon: 2\.0, allowed with method rofl: none \(its centroids"):
         check(tiny(method="rofl", weights_epsilon=2.0))

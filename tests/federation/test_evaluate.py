@@ -1,5 +1,7 @@
 """The evaluator's figures, worked out by hand on a handful of samples."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -119,6 +121,16 @@ def test_loss_histogram_splits_by_the_truth_and_leaves_non_finite_losses_out(two
     assert histogram.edges == (0.0, 2.0, 4.0)
     assert histogram.clean == (3, 0)  # 0.0, 1.0 and client 1's 0.5
     assert histogram.wrong == (0, 2)  # 4.0 and 3.0
+
+
+def test_a_verdict_is_noted_without_mean_losses_and_releases_without_a_verdict(two_clients):
+    two_clients.method = replace(METHODS["fedavg"], verdict=lambda state: Verdict.of(state))
+    two_clients.note(1, np.array([0.3, 0.9]))
+    assert two_clients.verdicts[1].noise_rate == 0.5 and two_clients.mean_losses == two_clients.releases == {}
+    assert two_clients.loss_histogram(None) is None
+    two_clients.method = replace(METHODS["fedavg"], releases=lambda state: 7)
+    two_clients.note(0, object())
+    assert two_clients.releases == {0: 7} and set(two_clients.verdicts) == {1}
 
 
 def test_methods_without_verdicts_leave_nothing_to_note(two_clients):

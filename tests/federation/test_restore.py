@@ -178,6 +178,7 @@ LONG = np.zeros(999)
         (lambda s: {"mean_losses": np.full_like(s.q, np.inf)}, "mean_losses, allowed: finite numbers"),
         (lambda s: {"pseudo_labels": s.pseudo_labels[1:]}, "pseudo_labels: int64"),
         (lambda s: {"pseudo_labels": s.pseudo_labels + 11}, "pseudo_labels, allowed: from -1 to 9"),
+        (lambda s: {"released": np.array(3)}, r"released: int64\[\], allowed: int64"),
         (lambda s: {"noise_rate": 1.5}, "noise_rate: 1.5, allowed: from 0 to 1"),
         (lambda s: {"participations": 0}, "participations: 0 with 1 observed"),
         (lambda s: {"observed": -1}, "participations: 1 with -1 observed"),

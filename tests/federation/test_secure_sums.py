@@ -19,6 +19,7 @@ from fedgr_secure.federation.view import ViewRecorder
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.randomness import Randomness
 from fedgr_secure.sections import Config, DropoutConfig
+from fedgr_secure.wire import to_bytes
 from privacy.secagg import Phase
 from privacy.secagg.messages import ENVELOPE
 
@@ -40,7 +41,7 @@ def update(client, spread=0.1):
 
 
 class Halves:
-    """A runner whose clients answer with given updates."""
+    """A runner whose clients answer with given updates, whatever they are asked."""
 
     def __init__(self, updates=None):
         self.updates = updates or {client: update(client) for client in SAMPLES}
@@ -86,6 +87,18 @@ def test_who_vanishes_before_the_upload_is_in_neither_average(phase):
     stays = (1, 4, 9) if phase is not Phase.UNMASK else (1, 4, 6, 9)
     assert clear.survivors == hidden.survivors == stays
     np.testing.assert_allclose(got["layer"], expected["layer"], atol=1e-6)
+
+
+@pytest.mark.parametrize("phase", [Phase.ADVERTISE, Phase.SHARE, Phase.MASK, Phase.UNMASK])
+@pytest.mark.parametrize("summed", [False, True], ids=["clear", "summed"])
+def test_who_has_vanished_answers_nothing_more(phase, summed):
+    subject = cohort(secure() if summed else None, lambda client, at: client == 6 and at is phase)
+    assert set(subject.ask(Train(3, START))) == set(SAMPLES), "nobody vanishes before the averaging"
+    subject.average(Train(3, START), START)
+    down = subject.bytes_down
+    stays = set(SAMPLES) - ({6} if summed or phase is not Phase.UNMASK else set())  # in the clear nothing is unmasked
+    assert set(subject.ask(Train(3, START))) == stays
+    assert subject.bytes_down == down + len(SAMPLES) * len(to_bytes(Train(3, START))), "it is asked all the same"
 
 
 def test_too_few_survivors_keep_the_model_and_say_so():

@@ -153,10 +153,15 @@ def _cost(row: Measured, base: Measured | None) -> str:
 
 
 def _interval(change: Change) -> str:
+    wide = change.low is not None and change.high is not None and change.high - change.low > _WIDE
+    return interval_words(change) + (", too few to tell" if wide else "")
+
+
+def interval_words(change: Change) -> str:
+    """The interval of a paired difference in points, and over how many seeds."""
     if change.low is None or change.high is None:
         return "one seed, no interval"
-    few = ", too few to tell" if change.high - change.low > _WIDE else ""
-    return f"95 %: {100 * change.low:+.1f} to {100 * change.high:+.1f}, {change.seeds} paired seeds{few}"
+    return f"95 %: {100 * change.low:+.1f} to {100 * change.high:+.1f}, {change.seeds} paired seeds"
 
 
 def _evidence(row: Measured, base: Measured | None) -> str:

@@ -99,14 +99,15 @@ def _missing(rows: Sequence[Measured]) -> str:
         )
     begun = {row.row.setting for row in rows if row.summaries}
     lines = dict.fromkeys(
-        f"{_name(row.row)}: {_seeds(row.failed)}" if row.row.setting in begun else f"{row.row.setting}: every run"
+        f"{_name(row.row)}: {seed_words(row.failed)}" if row.row.setting in begun else f"{row.row.setting}: every run"
         for row in missing
     )
     words = f"<summary>{_count(sum(len(row.failed) for row in missing), 'run')} failed or not done</summary>"
     return f"{start}<details{' open' * (len(lines) <= 8)}>\n{words}\n{_list(list(lines))}</details>"
 
 
-def _seeds(seeds: Sequence[int]) -> str:
+def seed_words(seeds: Sequence[int]) -> str:
+    """Such as "seed 2" or "seeds 0, 1"."""
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 

@@ -26,11 +26,15 @@ def markdown(rows: Sequence[Measured]) -> str:
     parts = []
     for setting in dict.fromkeys(row.row.setting for row in rows):
         own = [row for row in rows if row.row.setting == setting]
-        parts += [f"## {_plain(setting)}\n", *(f"**{title}**\n\n{_lines(*cells)}" for title, cells in tables(own))]
+        parts += [
+            f"## {_plain(setting)}\n",
+            *(f"**{title}**\n\n{markdown_table(*cells)}" for title, cells in tables(own)),
+        ]
     return "\n".join(parts)
 
 
-def _lines(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown; numbers in all columns but the first."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *cells]
     return "".join("| " + " | ".join(_plain(cell) for cell in line) + " |\n" for line in lines)
 
@@ -46,7 +50,7 @@ def _use(rows: Sequence[Measured]) -> Table:
         (*head, "Calibration error"),
         [
             (
-                row.row.name + (f" (oracle: {row.oracle})" if row.oracle else ""),
+                row_label(row),
                 f"{len(row.summaries)} of {len(row.summaries) + len(row.failed)}",
                 spread_cell(row, "accuracy_last10", 100, 1),
                 spread_cell(row, "accuracy_best", 100, 1),
@@ -57,6 +61,11 @@ def _use(rows: Sequence[Measured]) -> Table:
             for row in rows
         ],
     )
+
+
+def row_label(row: Measured) -> str:
+    """A row's name, with what its method was told that nobody could know."""
+    return row.row.name + (f" (oracle: {row.oracle})" if row.oracle else "")
 
 
 _SIEVED = ("noise_rate_pearson", "mislabel_accuracy")
