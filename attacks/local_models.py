@@ -1,13 +1,15 @@
 """Membership from a client's own model: what it was trained on it has learnt.
 
 In the clear the server holds the model that a client received and the one that it sent back. The loss of a record that
-the training saw falls from one to the other (Nasr et al. 2019 attack such updates); the client for whom it fell most
-is its source (after Hu et al. 2021).
+the training saw falls from one to the other (Nasr et al. 2019 attack such updates), and further than for the other
+clients, who tell how easily it falls (as Watson et al. 2022 calibrate by difficulty). Where it falls furthest is its
+source (after Hu et al. 2021).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +33,6 @@ class LocalReader(ClientReader):
 
     knowledge: Knowledge
     pool: UInt8
-    _fallen: dict[int, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def clients(self) -> tuple[int, ...]:
@@ -39,9 +40,19 @@ class LocalReader(ClientReader):
         return tuple(self.knowledge.trained)
 
     def of_client(self, client: int, candidates: Candidates) -> Scores:
-        """By how much each record's loss fell while the client trained, float64 (n,) in nats."""
-        if client not in self._fallen:
-            received, sent = self.knowledge.trained[client]
-            shares = (self.knowledge.log_shares(weights, self.pool) for weights in (sent, received))
-            self._fallen[client] = next(shares) - next(shares)
-        return self._fallen[client][candidates.image, candidates.labels]
+        """How much further each record's loss fell while the client trained than for all on average, float64 (n,)."""
+        at = candidates.image, candidates.labels
+        return self.fallen[client][at] - self._usual[at]
+
+    @cached_property
+    def fallen(self) -> dict[int, NDArray[np.float64]]:
+        """By client, the fall of every image's loss with every label, float64 (pool, classes) in nats."""
+        said = self.knowledge.log_shares
+        return {
+            client: said(sent, self.pool) - said(received, self.pool)
+            for client, (received, sent) in self.knowledge.trained.items()
+        }
+
+    @cached_property
+    def _usual(self) -> NDArray[np.float64]:
+        return np.mean(list(self.fallen.values()), axis=0)

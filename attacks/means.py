@@ -22,6 +22,7 @@ from attacks.knowledge import Knowledge
 from attacks.observed import FLOAT32
 from attacks.per_client import ClientReader
 from attacks.statements import GroupMean
+from fedgr_secure.errors import require
 
 Scores = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -104,7 +105,8 @@ class MeanReader(ClientReader):
 
     def _pulled(self, part: tuple[GroupMean, ...], candidates: Candidates) -> Scores:
         first, scale = part[0], self._scale(part)
-        mean = np.concatenate([group.values for group in part])
+        mean, wanted = np.concatenate([group.values for group in part]), len(scale.whiten)
+        require(len(mean) == wanted, f"client {first.client}: means of {len(mean)} {first.kind}, allowed: {wanted}")
         count = first.count or max(self.knowledge.sizes[first.client] / self.knowledge.classes, 1.0)
         away = scale.away(self._numbers(part, candidates), first.label)
         return pulled(scale.away(mean, first.label), away, count)
