@@ -3,144 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attacks.arena import Arena, arena
 from attacks.games import (
     LABEL,
     MISLABEL,
     SOURCE,
     AnyClient,
     Candidates,
-    Challenger,
     Game,
     MembersOnly,
     RowLinkage,
     TargetClient,
-    challenge,
 )
-from attacks.histogram import CountReader
-from attacks.knowledge import Knowledge, LogProbabilities, know, losses_of
+from attacks.knowledge import Knowledge
 from attacks.lira import label_column, lira_offline, lira_online, logit_confidence
 from attacks.loss_series import loss_trend
 from attacks.loss_threshold import loss_threshold
-from attacks.matching import Matcher
 from attacks.metrics import correlation, evaluate, share
-from attacks.observed import Observed
+from attacks.per_client import ClientReader
 from attacks.rates import classes_of_rows, level_of_rows, rates_of_counts, rates_of_rows
 from attacks.results import SCHEMA, Attacked, Caps, Outcome, Scored
 from attacks.rmia import Population, rmia_offline, rmia_online
-from attacks.shadows import Labelled, Shadows, train_shadows
 from fedgr_secure.errors import nearest, require
-from privacy.channels.histogram import HistogramProxies
 
 Scores = NDArray[np.float64]
 Played = list[tuple[Outcome, Scored]]
 Rounds = Sequence[tuple[Game, Callable[[Candidates], Scores]]]
-_MOST_REFERENCES = 300
-_MOST_SHADOWS = 1024
-
-
-@dataclass(frozen=True)
-class Arena:
-    """One run, its challenger and the server's knowledge, with everything that attacks share.
-
-    Attributes:
-        challenger: holds the truth.
-        knowledge: the server's.
-        seed: of candidates, their labels and the references.
-        shadows: how many shadow federations are trained for the attacks that need any; 0: these are left out.
-    """
-
-    challenger: Challenger
-    knowledge: Knowledge
-    seed: int = 0
-    shadows: int = 0
-
-    def _draw(self, purpose: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, purpose])
-
-    @cached_property
-    def known(self) -> LogProbabilities:
-        """What every global model says of the pool of images."""
-        return self.knowledge.log_probabilities(self.challenger.pool)
-
-    @cached_property
-    def _outside(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """References, and the records from outside that are left for the games: never the same image."""
-        order = self._draw(0).permutation(len(self.challenger.outside))
-        count = min(_MOST_REFERENCES, len(order) // 2)
-        return order[:count], order[count:]
-
-    @cached_property
-    def references(self) -> Candidates:
-        """Records that the attacker has, with labels by the noise of random clients."""
-        records, draw = self._outside[0], self._draw(1)
-        return self.challenger.others(draw.choice(self.challenger.members.client, len(records)), records, draw)
-
-    def candidates(self, game: Game) -> Candidates:
-        """The game's candidates; the same for every attack."""
-        return game.sample(self.challenger, self._outside[1], self._draw(2))
-
-    def matcher(self, rows: dict[int, Observed] | None = None) -> Matcher:
-        """Matches the run's rows, or a variant of them."""
-        rows = self.knowledge.observed if rows is None else rows
-        return Matcher(self.knowledge, rows, self.known, self.references)
-
-    @cached_property
-    def counts(self) -> CountReader:
-        """Reads the opened sums of counts."""
-        channel = self.knowledge.channel
-        assert isinstance(channel, HistogramProxies)
-        return CountReader(self.knowledge, channel, self.known, self.references)
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether the server saw a number for each sample."""
-        return bool(self.knowledge.uploads)
-
-    @property
-    def has_counts(self) -> bool:
-        """Whether the server opened histograms."""
-        return bool(self.knowledge.releases)
-
-    @cached_property
-    def shadowed(self) -> Shadows:
-        """What shadow federations, each on half of the candidates of the game `any`, say of them and of references."""
-        challenger, candidates = self.challenger, self.candidates(AnyClient())
-        truth = challenger.truth
-        return train_shadows(
-            self.knowledge.config,
-            challenger.data.spec,
-            Labelled(challenger.pool[candidates.image], candidates.labels),
-            Labelled(truth.test.take(np.arange(len(truth.test))), truth.test_labels),
-            shadows=self.shadows,
-            seed=self.seed,
-            population=challenger.pool[self.references.image],
-        )
-
-    def losses(self, candidates: Candidates) -> NDArray[np.float64]:
-        """Of candidates under every global model, float64 (rounds, n)."""
-        return losses_of(self.known, candidates.labels, candidates.image)
-
-
-def arena(run: Path, *, seed: int = 0, shadows: int = 0) -> Arena:
-    """Everything about a finished run whose view was recorded.
-
-    Raises:
-        InputError: no finished run, nothing recorded, or too few records from outside.
-    """
-    require(0 <= seed < 2**63, f"seed: {seed}, allowed: a whole number from 0, below 2^63")
-    require(
-        shadows == 0 or 3 <= shadows <= _MOST_SHADOWS,
-        f"shadows: {shadows}, allowed: 0, or from 3 (LiRA needs a variance) to {_MOST_SHADOWS}",
-    )
-    return Arena(challenge(run, seed=seed), know(run), seed, shadows)
 
 
 @dataclass(frozen=True)
@@ -192,6 +88,18 @@ def _histogram(arena: Arena) -> Played:
     return _membership("histogram", _PROXIES, arena, games)
 
 
+def _means(arena: Arena) -> Played:
+    games: Rounds = [(AnyClient(), arena.means.any_client), (TargetClient(), arena.means.named_client)]
+    return _membership("means", arena.knowledge.said.subject or "", arena, games)
+
+
+def _local(arena: Arena) -> Played:
+    reader = arena.local_models
+    games: Rounds = [(AnyClient(), reader.any_client), (TargetClient(), reader.named_client)]
+    source = _answers(*_whose(arena, reader), name="local", subject=_WEIGHTS, assumes="nothing")
+    return _membership("local", _WEIGHTS, arena, games, assumes="nothing") + source
+
+
 def _threshold(arena: Arena) -> Played:
     games: Rounds = [(AnyClient(), lambda candidates: loss_threshold(arena.losses(candidates)))]
     return _membership("threshold", _WEIGHTS, arena, games, assumes="nothing")
@@ -238,16 +146,28 @@ def _rmia(name: str, score: Callable[..., Scores], arena: Arena) -> Played:
     return _membership(name, _WEIGHTS, arena, games, assumes=_SHADOWS)
 
 
-def _answers(game: MembersOnly, right: NDArray[np.bool_], chance: float) -> Played:
+def _answers(
+    game: MembersOnly,
+    right: NDArray[np.bool_],
+    chance: float,
+    *,
+    name: str | None = None,
+    subject: str = _PROXIES,
+    assumes: str = _REFERENCES,
+) -> Played:
     """A game with many answers: the scores say which were right."""
-    outcome = Outcome(game.name, game.name, game.says, _REFERENCES, _PROXIES, share=share(right), chance=chance)
+    outcome = Outcome(name or game.name, game.name, game.says, assumes, subject, share=share(right), chance=chance)
     return [(outcome, Scored(right.astype(np.float64), np.ones(len(right), bool)))]
 
 
-def _source(arena: Arena) -> Played:
+def _whose(arena: Arena, reader: ClientReader) -> tuple[MembersOnly, NDArray[np.bool_], float]:
+    """Whose record it is, as a reader says it; by chance, the largest client's."""
     members, sizes = arena.candidates(SOURCE), np.asarray(arena.knowledge.sizes)
-    right = arena.matcher().source(members) == members.client
-    return _answers(SOURCE, right, float(sizes.max() / sizes.sum()))
+    return SOURCE, reader.source(members) == members.client, float(sizes.max() / sizes.sum())
+
+
+def _source(arena: Arena) -> Played:
+    return _answers(*_whose(arena, arena.matcher()))
 
 
 def _label(arena: Arena) -> Played:
@@ -268,23 +188,30 @@ def _mislabel(arena: Arena) -> Played:
     return [(outcome, Scored(scores, wrong))]
 
 
-def _clients(name: str, question: str, estimates: Scores, truth: Scores) -> Played:
-    """An attack on clients as a whole."""
+def _clients(
+    name: str, question: str, estimates: Scores, truth: Scores, *, by: str | None = None, subject: str = _PROXIES
+) -> Played:
+    """An attack on clients as a whole, of which there may be several, each by something else."""
     found = correlation(estimates, truth)
-    outcome = Outcome(name, name, question, _REFERENCES, _PROXIES, correlation=found, chance=0.0)
+    outcome = Outcome(name, by or name, question, _REFERENCES, subject, correlation=found, chance=0.0)
     return [(outcome, Scored(estimates, np.isfinite(truth)))]
 
 
 def _rates(arena: Arena) -> Played:
-    knowledge, rates = arena.knowledge, arena.challenger.truth.realised_rate
+    knowledge, said = arena.knowledge, arena.knowledge.said
+    found = {(name, said.subject or ""): dict(of) for name, of in said.noisiness.items()}
     if arena.has_rows:
-        found = rates_of_rows(knowledge.observed, _middle(arena))
-    else:
-        found = rates_of_counts(knowledge, np.asarray(arena.counts.channel.edges), _middle(arena))
-    clients = sorted(found)
-    return _clients(
-        "rates", "how many of a client's labels are wrong?", np.array([found[k] for k in clients]), rates[clients]
-    )
+        found["rates", _PROXIES] = rates_of_rows(knowledge.observed, _middle(arena))
+    elif arena.has_counts:
+        found["rates", _PROXIES] = rates_of_counts(knowledge, np.asarray(arena.counts.channel.edges), _middle(arena))
+    return [one for (by, subject), of in found.items() for one in _rate(arena, of, by, subject)]
+
+
+def _rate(arena: Arena, found: Mapping[int, float], by: str, subject: str) -> Played:
+    """One estimate of the clients' rates."""
+    clients, question = sorted(found), "how many of a client's labels are wrong?"
+    truth, estimates = arena.challenger.truth.realised_rate[clients], np.array([found[k] for k in clients])
+    return _clients("rates", question, estimates, truth, by=by, subject=subject)
 
 
 def _middle(arena: Arena) -> float:
@@ -295,11 +222,13 @@ def _middle(arena: Arena) -> float:
 
 def _classes(arena: Arena) -> Played:
     knowledge, classes = arena.knowledge, arena.knowledge.classes
-    found = classes_of_rows(knowledge, knowledge.observed, arena.known, arena.references)
+    found, subject = knowledge.said.classes, knowledge.said.subject or ""
+    if arena.has_rows:
+        found, subject = classes_of_rows(knowledge, knowledge.observed, arena.known, arena.references), _PROXIES
     shards = arena.challenger.data.shards
     truth = np.concatenate([np.bincount(shards[k].labels, minlength=classes) / len(shards[k]) for k in sorted(found)])
     estimates = np.concatenate([found[k] for k in sorted(found)])
-    return _clients("classes", "which share of a client's records has each label?", estimates, truth)
+    return _clients("classes", "which share of a client's records has each label?", estimates, truth, subject=subject)
 
 
 ATTACKS = (
@@ -311,9 +240,11 @@ ATTACKS = (
     Attack(
         "rates",
         "rows, or sums of changing cohorts (after Kerkouche et al. 2023)",
-        lambda a: a.has_rows or a.has_counts,
+        lambda a: a.has_rows or a.has_counts or bool(a.knowledge.said.noisiness),
         _rates,
     ),
+    Attack("means", "after Homer et al. 2008", lambda a: bool(a.knowledge.said.means), _means),
+    Attack("local", "after Nasr et al. 2019", lambda a: bool(a.knowledge.trained), _local),
     Attack("threshold", "Yeom et al. 2018: the loss under the final model", lambda a: True, _threshold),
     Attack("series", "the trend of the loss over the rounds", lambda a: True, _series),
     *(
@@ -325,7 +256,7 @@ ATTACKS = (
             ("rmia-offline", "the same without shadows of members", _rmia, rmia_offline),
         )
     ),
-    Attack("classes", "after Wang et al. 2019", lambda a: a.has_rows, _classes),
+    Attack("classes", "after Wang et al. 2019", lambda a: a.has_rows or bool(a.knowledge.said.classes), _classes),
 )
 
 

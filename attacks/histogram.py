@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from attacks.games import Candidates
 from attacks.knowledge import Knowledge, LogProbabilities, Release, losses_of
+from attacks.per_client import ClientReader
 from privacy.channels.histogram import HistogramProxies
 
 Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class CountReader:
+class CountReader(ClientReader):
     """Scores candidates against the opened sums of a run.
 
     Attributes:
@@ -35,21 +36,6 @@ class CountReader:
     channel: HistogramProxies
     known: LogProbabilities
     references: Candidates
-
-    def named_client(self, candidates: Candidates) -> Scores:
-        """Whether the named client has the record, float64 (n,)."""
-        found = np.zeros(len(candidates))
-        for client in np.unique(candidates.client):
-            asked = np.flatnonzero(candidates.client == client)
-            found[asked] = self.of_client(int(client), candidates.take(asked))
-        return found
-
-    def any_client(self, candidates: Candidates) -> Scores:
-        """Whether anybody has the record, float64 (n,): the log mean over clients, by their numbers of samples."""
-        sizes = np.asarray(self.knowledge.sizes, np.float64)
-        each = np.stack([self.of_client(client, candidates) for client in range(len(sizes))])
-        top = each.max(0)
-        return np.asarray(np.log((sizes / sizes.sum()) @ np.exp(each - top)) + top)
 
     def of_client(self, client: int, candidates: Candidates) -> Scores:
         """The log likelihood ratio that one client has the records, float64 (n,)."""

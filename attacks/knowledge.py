@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from attacks.models import sent_models
 from attacks.observed import Observed, observe
+from attacks.statements import Said, read_said
 from attacks.view import open_view
 from fedgr_secure.aggregate import check_weights
 from fedgr_secure.checks import check
@@ -70,6 +71,9 @@ class Knowledge:
         claims: what the run promises.
         bench: computes predictions.
         classes: of the data.
+        said: what clients said beside models and loss proxies.
+        trained: by client, the newest model that came up in the clear, and the one that it was trained from; where
+            clients' weights were recorded.
     """
 
     config: Config
@@ -84,6 +88,8 @@ class Knowledge:
     claims: tuple[PrivacyClaim, ...]
     bench: Workbench
     classes: int
+    said: Said
+    trained: Mapping[int, tuple[Weights, Weights]]
 
     @cached_property
     def rounds(self) -> tuple[int, ...]:
@@ -124,12 +130,21 @@ class Knowledge:
 
     def log_probabilities(self, images: UInt8) -> LogProbabilities:
         """What every global model says of images."""
-        import torch.nn.functional as F
-
         found = np.empty((len(self.rounds), len(images), self.classes), np.float32)
         for place, number in enumerate(self.rounds):
-            logits = self.bench.predict(self.models[number], images).logits
-            found[place] = F.log_softmax(logits.double(), dim=1).numpy()
+            found[place] = self.log_shares(self.models[number], images)
+        return found
+
+    def log_shares(self, weights: Weights, images: UInt8) -> NDArray[np.float64]:
+        """What a model says of images, float64 (n, classes)."""
+        import torch.nn.functional as F
+
+        found: NDArray[np.float64] = F.log_softmax(self.bench.predict(weights, images).logits.double(), dim=1).numpy()
+        return found
+
+    def features(self, round: int, images: UInt8) -> NDArray[np.float64]:
+        """Of images, float64 (n, d), under the global model that a round ended with."""
+        found: NDArray[np.float64] = self.bench.predict(self.models[round + 1], images).features.double().numpy()
         return found
 
 
@@ -175,7 +190,25 @@ def know(run: Path) -> Knowledge:
         claims=folder.manifest().privacy,
         bench=federation.bench,
         classes=federation.data.spec.classes,
+        said=read_said(view, sizes, cohorts, federation.data.spec.classes),
+        trained=_trained(view, federation.bench.weights()),
     )
+
+
+def _trained(view: ServerView, like: Weights) -> dict[int, tuple[Weights, Weights]]:
+    """Every client's newest local model, with the one that it was trained from."""
+    kinds = [kind for kind in view.kinds if "weights" in kind.__dataclass_fields__]
+    found: dict[int, tuple[Weights, Weights]] = {}
+    for number in reversed(view.rounds()):
+        new = view.senders(number, "Update") - found.keys()
+        seen = view.messages(number, kinds) if new else []
+        sent = {one.client: one.message.weights for one in seen if one.up}
+        received: dict[int | None, Weights] = {one.client: one.message.weights for one in seen if not one.up}
+        for client in new:
+            found[client] = received.get(client, received.get(None, {})), sent[client]
+            for weights in found[client]:
+                check_weights(weights, like, who=f"server view: {view.folder}: round {number}, client {client}")
+    return dict(sorted(found.items()))
 
 
 def _mixture(view: ServerView) -> Mixture | None:

@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 from attacks.games import Candidates
 from attacks.knowledge import Knowledge, LogProbabilities, losses_of
 from attacks.observed import Observed, likelihoods, paired
+from attacks.per_client import ClientReader
 
 Scores = NDArray[np.float64]
 _SHARP = 1e-4
@@ -25,7 +26,7 @@ _AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True)
-class Matcher:
+class Matcher(ClientReader):
     """Scores candidates against the rows of a run.
 
     Attributes:
@@ -41,20 +42,10 @@ class Matcher:
     references: Candidates
     _asked: tuple[Candidates, NDArray[np.float64]] | None = field(default=None, init=False, repr=False)
 
-    def any_client(self, candidates: Candidates) -> Scores:
-        """Whether anybody has the record, float64 (n,)."""
-        sizes = np.array([self.rows[client].values.shape[1] for client in self.rows], np.float64)
-        each = np.stack([self.of_client(client, candidates) for client in self.rows])
-        found: Scores = logsumexp(each, axis=0, b=(sizes / sizes.sum())[:, None])
-        return found
-
-    def named_client(self, candidates: Candidates) -> Scores:
-        """Whether the named client has the record, float64 (n,); minus infinity for a client without rows."""
-        found = np.full(len(candidates), -np.inf)
-        for client in self.rows:
-            asked = np.flatnonzero(candidates.client == client)
-            found[asked] = self.of_client(client, candidates.take(asked))
-        return found
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """Those with rows."""
+        return tuple(self.rows)
 
     def named_row(self, candidates: Candidates) -> Scores:
         """Whether the named row is the record's, float64 (n,)."""
@@ -65,12 +56,6 @@ class Matcher:
             pairs = replace(observed, values=observed.values[:, rows])
             found[asked] = paired(pairs, self._expected(client, some)) - self._population[client][rows]
         return found
-
-    def source(self, candidates: Candidates) -> NDArray[np.int64]:
-        """Whose record it most probably is, int64 (n,)."""
-        clients = np.array(list(self.rows))
-        each = np.stack([self.of_client(client, candidates) for client in self.rows])
-        return clients[each.argmax(0)]
 
     def label(self, candidates: Candidates) -> NDArray[np.int64]:
         """The label that the named client's record most probably carries, int64 (n,).

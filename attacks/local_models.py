@@ -1,0 +1,58 @@
+"""Membership from a client's own model: what it was trained on it has learnt.
+
+In the clear the server holds the model that a client received and the one that it sent back. The loss of a record that
+the training saw falls from one to the other (Nasr et al. 2019 attack such updates), and further than for the other
+clients, who tell how easily it falls (as Watson et al. 2022 calibrate by difficulty). Where it falls furthest is its
+source (after Hu et al. 2021).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.games import Candidates
+from attacks.knowledge import Knowledge
+from attacks.per_client import ClientReader
+from fedgr_secure.data.types import UInt8
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LocalReader(ClientReader):
+    """Scores candidates against every client's newest local model.
+
+    Attributes:
+        knowledge: the server's.
+        pool: uint8 (n, channels, height, width), the images that candidates point to.
+    """
+
+    knowledge: Knowledge
+    pool: UInt8
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """Those whose models came up in the clear."""
+        return tuple(self.knowledge.trained)
+
+    def of_client(self, client: int, candidates: Candidates) -> Scores:
+        """How much further each record's loss fell while the client trained than for all on average, float64 (n,)."""
+        at = candidates.image, candidates.labels
+        return self.fallen[client][at] - self._usual[at]
+
+    @cached_property
+    def fallen(self) -> dict[int, NDArray[np.float64]]:
+        """By client, the fall of every image's loss with every label, float64 (pool, classes) in nats."""
+        said = self.knowledge.log_shares
+        return {
+            client: said(sent, self.pool) - said(received, self.pool)
+            for client, (received, sent) in self.knowledge.trained.items()
+        }
+
+    @cached_property
+    def _usual(self) -> NDArray[np.float64]:
+        return np.mean(list(self.fallen.values()), axis=0)
