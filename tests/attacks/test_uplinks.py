@@ -178,7 +178,7 @@ def test_each_client_is_measured_from_the_model_that_it_received(ground):
     ]
     received, sent = trained[::2], trained[1::2]
     assert all(one != other for one, other in zip(received, sent, strict=True))
-    assert sum(one in sent for one in received) >= len(received) // 2, "most start from what another has left"
+    assert sum(one in sent for one in received) >= 2, "those of the last round but one"
 
 
 def test_under_secure_sums_there_is_no_local_model(finished):
