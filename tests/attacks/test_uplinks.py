@@ -19,7 +19,8 @@ from fedgr_secure.baselines.feddiv import LocalFilter
 from fedgr_secure.errors import InputError
 from fedgr_secure.wire import to_bytes
 
-SAID = {"record_view": "uploads", "rounds": 8, "warmup": 4, "train_size": 240, "clients": 6, "cohort": 3, "width": 8}
+SAID = {"record_view": "all", "rounds": 8, "warmup": 4, "train_size": 240, "clients": 6, "cohort": 3, "width": 4}
+SAID |= {"dropout": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ class World:
 def test_areas_are_what_theory_says_where_all_is_gaussian(inside):
     """With d numbers and n records the ratio is about N(+-d / 2n, d / n), and its area Phi(sqrt(d / 2n))."""
     draw, n, d, areas = np.random.default_rng(1), 20, 10, []
-    for _ in range(60):
+    for _ in range(40):
         pool = draw.normal(size=(n + n + 2000, d))
         group = pool[:n] if inside else draw.normal(size=(n, d))  # else nobody's records: a coin says who is a member
         said = Said("features", (GroupMean(None, n, "features", group.mean(0), 0, 0),), {}, {})
@@ -77,7 +78,7 @@ def test_areas_are_what_theory_says_where_all_is_gaussian(inside):
         reader = MeanReader(World(said), lambda group, asked, pool=pool: pool[asked.image], references)
         areas.append(evaluate(reader.named_client(candidates), candidates.member).auc.value)
     wanted = norm.cdf(np.sqrt(d / (2 * n))) if inside else 0.5
-    assert abs(np.mean(areas) - wanted) < 0.03
+    assert abs(np.mean(areas) - wanted) < 0.04
 
 
 def _candidates(image, member):
@@ -89,7 +90,7 @@ def _candidates(image, member):
 
 
 def test_class_losses_are_means_of_what_the_server_computes(ground):
-    found = ground("fednoro", dropout=0.2)
+    found = ground("fednoro")
     members, said = found.challenger.members, found.knowledge.said
     assert said.subject == "class-wise losses" and len({group.client for group in said.means}) >= 5
     for group in said.means:
@@ -120,7 +121,7 @@ def test_centroids_are_near_the_mean_features_of_their_class(ground):
         features = found._numbers(group, own)
         means = {label: features[own.labels == label].mean(0) for label in np.unique(own.labels)}
         nearest.append(min(means, key=lambda label: np.linalg.norm(means[label] - group.values)) == group.label)
-    assert said.subject == "class centroids" and np.mean(nearest) > 0.3
+    assert said.subject == "class centroids" and np.mean(nearest) > 0.2
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_centroids_are_near_the_mean_features_of_their_class(ground):
     ],
 )
 def test_what_clients_say_tells_how_many_labels_are_wrong(ground, method, by, least):
-    outcomes = {one.game: one for chosen_ in chosen(["rates"]) for one, _ in chosen_.play(ground(method, rounds=12))}
+    outcomes = {one.game: one for chosen_ in chosen(["rates"]) for one, _ in chosen_.play(ground(method))}
     assert outcomes[by].correlation.value > least and outcomes[by].subject != "loss proxies"
 
 
@@ -151,7 +152,7 @@ def test_class_losses_of_few_records_tell_members(ground):
 
 
 def test_in_the_clear_local_models_tell_members_and_whose_they_are(ground):
-    found = ground("fedavg", record_view="all", local_epochs=5, train_size=120)
+    found = ground("fedavg", local_epochs=5, train_size=120)
     members, knowledge = found.challenger.members, found.knowledge
     for client, (received, sent) in knowledge.trained.items():
         own = members.take(np.flatnonzero(members.client == client))
@@ -169,14 +170,19 @@ def test_in_the_clear_local_models_tell_members_and_whose_they_are(ground):
 
 def test_each_client_is_measured_from_the_model_that_it_received(ground):
     """FedCorr hands the model on: the second client of a round starts from what the first has left."""
-    found = ground("fedcorr", record_view="all", rounds=3, warmup=3)
-    starts = [received for received, _ in found.knowledge.trained.values()]
-    different = [any((one[name] != starts[0][name]).any() for name in one) for one in starts[1:]]
-    assert sum(different) >= len(starts) - 2
+    found = ground("fedcorr", rounds=3, warmup=3)
+    trained = [
+        {name: value.tobytes() for name, value in model.items()}
+        for pair in found.knowledge.trained.values()
+        for model in pair
+    ]
+    received, sent = trained[::2], trained[1::2]
+    assert all(one != other for one, other in zip(received, sent, strict=True))
+    assert sum(one in sent for one in received) >= 2, "those of the last round but one"
 
 
 def test_under_secure_sums_there_is_no_local_model(finished):
-    settings = {**SAID, "record_view": "all", "secagg": True, "rounds": 3, "cohort": 4}
+    settings = {**SAID, "secagg": True, "rounds": 3, "cohort": 4}
     folder = finished(method="fedavg", **settings).folder
     assert know(folder).trained == {}
     with pytest.raises(InputError, match=r"shows nothing that local can read"):
