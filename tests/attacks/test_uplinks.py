@@ -204,6 +204,32 @@ def test_a_view_that_no_run_leaves_is_refused(ground, finished, tmp_path, method
         know(folder)
 
 
+def test_an_update_of_a_client_that_was_not_drawn_is_refused(finished, tmp_path):
+    result = finished(method="fedavg", **SAID | {"record_view": "all"})
+    folder = shutil.copytree(result.folder, tmp_path / "run")
+    place = folder / "view" / "round-0000004"
+    shutil.copy(place / f"Update.up.{result.rounds[4].cohort[0]}", place / "Update.up.77")
+    with pytest.raises(InputError, match=r"^server view: .*round 4, client 77: Update, allowed: of the round's cohort"):
+        know(folder)
+
+
+def test_a_round_in_which_nobody_was_asked_leaves_the_model_as_it_was(finished, tmp_path):
+    """FedCorr's stage 2 asks the clean clients alone, of whom a round may have none."""
+    changes = {"warmup": 4, "finetuning_rounds": 14, "phi": 1.0, "cohort": 1, "record_view": "all"}
+    result = finished(method="fedcorr", rounds=20, **changes)
+    models = know(result.folder).models
+    silent = [
+        record.round for record in result.rounds if not (result.folder / "view" / f"round-{record.round:07d}").exists()
+    ]
+    assert silent and sorted(models) == list(range(21))
+    for number in silent:
+        assert all(np.array_equal(models[number][name], models[number + 1][name]) for name in models[number])
+    folder = shutil.copytree(result.folder, tmp_path / "run")
+    shutil.rmtree(folder / "view" / "round-0000002")  # in which somebody was asked
+    with pytest.raises(InputError, match=r"holds no global model of round \[2\]"):
+        know(folder)
+
+
 def test_centroids_of_another_model_are_refused(finished, tmp_path):
     result = finished(method="rofl", **SAID)
     folder = shutil.copytree(result.folder, tmp_path / "run")
