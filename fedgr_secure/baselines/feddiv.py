@@ -32,7 +32,7 @@ from torch import Tensor
 
 from fedgr_secure.baselines.consistency import ConsistentLoss, usable
 from fedgr_secure.baselines.fedavg import given_labels
-from fedgr_secure.baselines.filters import check_filters, local_filter, mean_filter, rows_of
+from fedgr_secure.baselines.filters import check_filter, check_filters, local_filter, mean_filter, rows_of
 from fedgr_secure.baselines.task import local_task
 from fedgr_secure.baselines.verdicts import NO_VERDICT, check_verdict, newest
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
@@ -51,6 +51,9 @@ class FitFilter:
     weights: Weights
     filter: Mixture | None
 
+    def __post_init__(self) -> None:
+        check_filter(self.filter)
+
 
 @dataclass(frozen=True)
 class LocalFilter:
@@ -63,6 +66,7 @@ class LocalFilter:
     def __post_init__(self) -> None:
         if self.samples < 1:
             raise ValueError(f"samples: {self.samples}, allowed: from 1")
+        check_filter(self.filter)
 
 
 @dataclass(frozen=True)

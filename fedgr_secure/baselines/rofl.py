@@ -40,7 +40,7 @@ from fedgr_secure.baselines.centroids import (
 from fedgr_secure.baselines.coteaching import forget_share, picked, smallest
 from fedgr_secure.baselines.task import local_task
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
-from fedgr_secure.errors import InputError
+from fedgr_secure.errors import InputError, require
 from fedgr_secure.messages import Update
 from fedgr_secure.training import Forward, Prediction, TrainingTask
 from fedgr_secure.wire import Array, Weights
@@ -134,6 +134,8 @@ class RoFLClient:
         means, found = class_means(seen.features, labels, self._context.classes)
         values, present = torch.zeros_like(means), torch.zeros_like(found)
         if message.present.size:
+            said, wanted = message.values.shape, tuple(means.shape)
+            require(said == wanted, f"centroids: float32{list(said)}, allowed: float32{list(wanted)}")
             values, present = torch.from_numpy(message.values), torch.from_numpy(message.present)
         own = torch.where(present[:, None], values, means)
         on = [part.to(self._context.bench.device) for part in (values, present, own, present | found)]
