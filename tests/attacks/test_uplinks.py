@@ -1,5 +1,6 @@
 """Attacks on what baselines' clients say, and on local models: right values, nulls, hostile views."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedgr_secure.baselines.centroids import Centroids
 from fedgr_secure.baselines.class_losses import ClassLosses
 from fedgr_secure.baselines.feddiv import LocalFilter
 from fedgr_secure.errors import InputError
+from fedgr_secure.messages import Update
 from fedgr_secure.wire import to_bytes
 
 SAID = {"record_view": "uploads", "rounds": 8, "warmup": 4, "train_size": 240, "clients": 6, "cohort": 3, "width": 8}
@@ -165,6 +167,42 @@ def test_in_the_clear_local_models_tell_members_and_whose_they_are(ground):
     outcomes = {one.game: one for chosen_ in chosen(["local"]) for one, _ in chosen_.play(found)}
     assert outcomes["target"].metrics.auc.low > 0.75
     assert outcomes["source"].share.low > 0.4 > outcomes["source"].chance
+
+
+def test_models_of_clients_that_correct_labels_are_told_by_how_sure_they_are(ground):
+    """The loss of a wrong label rises where its client has learnt another; how sure it is of the image rises, too."""
+    found = ground("rofl", record_view="all", local_epochs=5, train_size=120, rounds=16)
+    members, knowledge = found.challenger.members, found.knowledge
+    for client, (received, sent) in knowledge.trained.items():
+        own = members.take(np.flatnonzero(members.client == client)).image
+        before, after = (knowledge.log_shares(weights, found.challenger.pool[own]) for weights in (received, sent))
+        np.testing.assert_allclose(found.local_models.surer[client][own], after.max(1) - before.max(1), atol=1e-5)
+    area = {}
+    for name in ("local", "sureness"):
+        (attack_,) = chosen([name])
+        outcomes = {one.game: one for one, _ in attack_.play(found)}
+        assert outcomes.keys() == {"any", "target", "source"}
+        area[name] = outcomes["target"].metrics.auc
+    assert area["sureness"].low > 0.5 and area["sureness"].value > area["local"].value
+
+
+def test_sureness_is_blind_to_labels(ground):
+    found = ground("fedavg", record_view="all", local_epochs=5, train_size=120)
+    candidates = found.candidates(TargetClient())
+    others = dataclasses.replace(candidates, labels=(candidates.labels + 1) % 10)
+    scores = found.sure_models.named_client(candidates)
+    assert np.array_equal(scores, found.sure_models.named_client(others))
+    assert evaluate(scores, candidates.member).auc.low > 0.6
+
+
+def test_a_local_model_that_predicts_no_numbers_is_named(ground, finished, tmp_path):
+    settings = SAID | {"record_view": "all"}
+    result = finished(method="fedavg", **settings)
+    folder, client = shutil.copytree(result.folder, tmp_path / "run"), result.rounds[-1].cohort[0]
+    weights = {name: np.full_like(value, 1e20) for name, value in result.weights.items()}
+    (folder / "view" / "round-0000007" / f"Update.up.{client}").write_bytes(to_bytes(Update(7, 40, weights)))
+    with pytest.raises(InputError, match=rf"^client {client}: predictions of its own model that are no numbers"):
+        attack(folder, ["local"])
 
 
 def test_each_client_is_measured_from_the_model_that_it_received(ground):
