@@ -8,6 +8,10 @@ the batches, and the entropy of its predictions. The server averages the centroi
 What is ours, or differs from published code (an unofficial repository is all that is public):
 
 * The centroid term moves the features, as in the paper; the code detaches them first, so that the term has no gradient.
+* That term is the mean square over features and over all samples that are learnt; the code sums over both, and leaves
+  out the samples whose label the nearest centroid disagrees with.
+* Labels are held against the global centroids, and the client's own follow labels as they are learnt; the code takes
+  the client's own for both, as they are in each batch, and the given labels for the second.
 * Until labels are replaced the given ones stand. The code replaces them from round 100 of 1000: here after a tenth of
   the rounds (`--pseudo-after`), over which the weight of the centroid term rises linearly.
 * A class without a global centroid keeps its labels; a class that a client has no centroid of has no centroid term; a
