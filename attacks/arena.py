@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attacks.games import AnyClient, Candidates, Challenger, Game, challenge
 from attacks.histogram import CountReader
 from attacks.knowledge import Knowledge, LogProbabilities, know, losses_of
-from attacks.local_models import LocalReader
+from attacks.local_models import LocalReader, SureReader
 from attacks.matching import Matcher
 from attacks.means import MeanReader
 from attacks.observed import Observed
@@ -87,6 +87,11 @@ class Arena:
     def local_models(self) -> LocalReader:
         """Reads the clients' own models."""
         return LocalReader(self.knowledge, self.challenger.pool)
+
+    @cached_property
+    def sure_models(self) -> SureReader:
+        """Reads how sure they are."""
+        return SureReader(self.local_models)
 
     def _numbers(self, group: GroupMean, candidates: Candidates) -> NDArray[np.float64]:
         """What each record would put into a group's mean, float64 (n, d)."""

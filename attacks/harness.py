@@ -94,10 +94,17 @@ def _means(arena: Arena) -> Played:
 
 
 def _local(arena: Arena) -> Played:
-    reader = arena.local_models
+    return _of_local_models("local", arena.local_models, arena)
+
+
+def _sureness(arena: Arena) -> Played:
+    return _of_local_models("sureness", arena.sure_models, arena)
+
+
+def _of_local_models(name: str, reader: ClientReader, arena: Arena) -> Played:
     games: Rounds = [(AnyClient(), reader.any_client), (TargetClient(), reader.named_client)]
-    source = _answers(*_whose(arena, reader), name="local", subject=_WEIGHTS, assumes="nothing")
-    return _membership("local", _WEIGHTS, arena, games, assumes="nothing") + source
+    source = _answers(*_whose(arena, reader), name=name, subject=_WEIGHTS, assumes="nothing")
+    return _membership(name, _WEIGHTS, arena, games, assumes="nothing") + source
 
 
 def _threshold(arena: Arena) -> Played:
@@ -245,6 +252,7 @@ ATTACKS = (
     ),
     Attack("means", "after Homer et al. 2008", lambda a: bool(a.knowledge.said.means), _means),
     Attack("local", "after Nasr et al. 2019", lambda a: bool(a.knowledge.trained), _local),
+    Attack("sureness", "after Salem et al. 2019: blind to labels", lambda a: bool(a.knowledge.trained), _sureness),
     Attack("threshold", "Yeom et al. 2018: the loss under the final model", lambda a: True, _threshold),
     Attack("series", "the trend of the loss over the rounds", lambda a: True, _series),
     *(

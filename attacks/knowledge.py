@@ -166,7 +166,10 @@ def know(run: Path) -> Knowledge:
     federation = prepare(config, folder)
     sizes = tuple(len(shard) for shard in federation.data.shards)
     cohorts = {record.round: record.cohort for record in records}
-    models = sent_models(view)
+    models = sent_models(view) | {len(records): folder.weights()}
+    for record in reversed(records):
+        if record.round not in models and not record.client_updates and record.round + 1 in models:
+            models[record.round] = models[record.round + 1]  # nobody was asked, and the model stayed
     lost = [number for number in cohorts if number not in models]
     require(
         not lost, f"server view: {view.folder} holds no global model of round {lost[:1]}, allowed: one of every round"
@@ -174,7 +177,6 @@ def know(run: Path) -> Knowledge:
     reader = _Reader(view, federation.channel, sizes, cohorts)
     sent, releases = reader.uploads()
     stayed = {record.round: record.survivors for record in records}
-    models[len(records)] = folder.weights()
     for number, weights in models.items():
         check_weights(weights, federation.bench.weights(), who=f"{run}: global model of round {number}")
     return Knowledge(
@@ -191,11 +193,13 @@ def know(run: Path) -> Knowledge:
         bench=federation.bench,
         classes=federation.data.spec.classes,
         said=read_said(view, sizes, cohorts, federation.data.spec.classes),
-        trained=_trained(view, federation.bench.weights()),
+        trained=_trained(view, federation.bench.weights(), cohorts),
     )
 
 
-def _trained(view: ServerView, like: Weights) -> dict[int, tuple[Weights, Weights]]:
+def _trained(
+    view: ServerView, like: Weights, cohorts: Mapping[int, tuple[int, ...]]
+) -> dict[int, tuple[Weights, Weights]]:
     """Every client's newest local model, with the one that it was trained from."""
     kinds = [kind for kind in view.kinds if "weights" in kind.__dataclass_fields__]
     found: dict[int, tuple[Weights, Weights]] = {}
@@ -204,10 +208,12 @@ def _trained(view: ServerView, like: Weights) -> dict[int, tuple[Weights, Weight
         seen = view.messages(number, kinds) if new else []
         sent = {one.client: one.message.weights for one in seen if one.up}
         received: dict[int | None, Weights] = {one.client: one.message.weights for one in seen if not one.up}
-        for client in new:
+        for client in sorted(new):
+            where = f"server view: {view.folder}: round {number}, client {client}"
+            require(client in cohorts.get(number, ()), f"{where}: Update, allowed: of the round's cohort")
             found[client] = received.get(client, received.get(None, {})), sent[client]
             for weights in found[client]:
-                check_weights(weights, like, who=f"server view: {view.folder}: round {number}, client {client}")
+                check_weights(weights, like, who=where)
     return dict(sorted(found.items()))
 
 

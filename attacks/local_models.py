@@ -18,6 +18,7 @@ from attacks.games import Candidates
 from attacks.knowledge import Knowledge
 from attacks.per_client import ClientReader
 from fedgr_secure.data.types import UInt8
+from fedgr_secure.errors import require
 
 Scores = NDArray[np.float64]
 
@@ -47,12 +48,54 @@ class LocalReader(ClientReader):
     @cached_property
     def fallen(self) -> dict[int, NDArray[np.float64]]:
         """By client, the fall of every image's loss with every label, float64 (pool, classes) in nats."""
-        said = self.knowledge.log_shares
-        return {
-            client: said(sent, self.pool) - said(received, self.pool)
-            for client, (received, sent) in self.knowledge.trained.items()
-        }
+        return {client: fallen for client, (fallen, _) in self._changes.items()}
+
+    @cached_property
+    def surer(self) -> dict[int, NDArray[np.float64]]:
+        """By client, the rise of every image's largest log share, float64 (pool,) in nats."""
+        return {client: surer for client, (_, surer) in self._changes.items()}
+
+    @cached_property
+    def _changes(self) -> dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        found = {}
+        for client, weights in self.knowledge.trained.items():
+            before, after = (self.knowledge.log_shares(one, self.pool) for one in weights)
+            finite = np.isfinite(before).all() and np.isfinite(after).all()
+            require(bool(finite), f"client {client}: predictions of its own model that are no numbers, allowed: finite")
+            found[client] = after - before, after.max(1) - before.max(1)
+        return found
 
     @cached_property
     def _usual(self) -> NDArray[np.float64]:
         return np.mean(list(self.fallen.values()), axis=0)
+
+
+@dataclass(frozen=True)
+class SureReader(ClientReader):
+    """Scores candidates by how sure local models are of their images, whatever the label.
+
+    A client that corrects labels learns others than it was given; of those `LocalReader` hears the opposite.
+
+    Attributes:
+        local: the same models' reader.
+    """
+
+    local: LocalReader
+
+    @property
+    def knowledge(self) -> Knowledge:  # type: ignore[override]
+        """The server's."""
+        return self.local.knowledge
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """Those whose models came up in the clear."""
+        return self.local.clients
+
+    def of_client(self, client: int, candidates: Candidates) -> Scores:
+        """How much surer the client's model became of each image than all did on average, float64 (n,)."""
+        return self.local.surer[client][candidates.image] - self._usual[candidates.image]
+
+    @cached_property
+    def _usual(self) -> NDArray[np.float64]:
+        return np.mean(list(self.local.surer.values()), axis=0)

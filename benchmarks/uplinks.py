@@ -38,8 +38,9 @@ NOTES = (
     "largest.",
     "Of several attacks or estimates of the same upload the one with the largest figure is shown, which is picked in "
     "hindsight.",
-    "The local model is attacked by how far a record's loss fell in the client's newest training. By chance a "
-    "twentieth of the answers to whose a record is are right.",
+    "The local model is attacked by how far a record's loss fell in the client's newest training, and by how much "
+    "surer it became of the image, whatever the label. By chance a twentieth of the answers to whose a record is are "
+    "right.",
     "The attacks are those that this project ships; stronger ones may exist.",
 )
 Played = dict[str, list[tuple[Outcome, Scored]]]
@@ -151,9 +152,10 @@ def strongest(played: Played, game: str) -> Metrics | None:
 
 
 def _right(played: Played) -> Interval | None:
-    """The share of records whose client is named rightly."""
-    answers = [scored for parts in played.values() for one, scored in parts if one.game == "source"]
-    return share(_together(answers)[0] > 0.5) if answers else None
+    """The share of records whose client is named rightly, by the attack that names the most."""
+    answers = [[scored for _, scored in parts] for parts in played.values() if parts[0][0].game == "source"]
+    found = [share(_together(parts)[0] > 0.5) for parts in answers]
+    return max((one for one in found if one is not None), key=lambda one: one.value, default=None)
 
 
 def _together(parts: Sequence[Scored]) -> tuple[Any, Any]:

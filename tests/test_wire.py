@@ -49,6 +49,7 @@ DTYPES = [np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint64, 
 ROUNDS = st.integers(0, 10**9)
 NAMES = st.text(st.characters(codec="utf-8"), max_size=8)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
+VARIANCES = st.floats(1e-12, 1e12)
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 
 
@@ -65,18 +66,22 @@ def weights():
 
 
 @st.composite
-def mixtures(draw):
-    means = sorted(draw(st.tuples(FINITE, FINITE)))
+def mixtures(draw, mean=FINITE, variance=VARIANCES):
+    means = sorted(draw(st.tuples(mean, mean)))
     share = draw(st.floats(0, 1))
-    variances = draw(st.tuples(*[st.floats(1e-12, 1e12)] * 2))
+    variances = draw(st.tuples(variance, variance))
     return Mixture(tuple(means), variances, (share, 1 - share), draw(st.booleans()), draw(st.none() | st.text()))
+
+
+def filters():
+    return mixtures(st.floats(0, 1e39), st.floats(1e-6, 1e78))
 
 
 @st.composite
 def class_losses(draw):
     counts = draw(arrays.arrays(np.int64, st.integers(1, 6), elements=st.integers(0, 9)))
     counts[0] += not counts.any()
-    losses = draw(arrays.arrays(np.float64, counts.shape, elements=st.floats(0, 1e300)))
+    losses = draw(arrays.arrays(np.float64, counts.shape, elements=st.floats(0, 1e39)))
     return ClassLosses(draw(ROUNDS), np.where(counts > 0, losses, 0.0), counts)
 
 
@@ -118,8 +123,8 @@ RECORDS = {
     NoRoState: st.builds(NoRoState, weights(), weights(), weights()),
     ELCState: st.builds(ELCState, arrays.arrays(np.float32, SHAPES)),
     FixerState: st.builds(FixerState, weights()),
-    FitFilter: st.builds(FitFilter, ROUNDS, weights(), st.none() | mixtures()),
-    LocalFilter: st.builds(LocalFilter, ROUNDS, st.integers(1, 10**6), st.none() | mixtures()),
+    FitFilter: st.builds(FitFilter, ROUNDS, weights(), st.none() | filters()),
+    LocalFilter: st.builds(LocalFilter, ROUNDS, st.integers(1, 10**6), st.none() | filters()),
     Refine: st.builds(Refine, ROUNDS, st.none() | mixtures()),
     Verdict: st.builds(Verdict, vector(np.float64), FINITE),
     DivState: st.builds(DivState, weights(), weights(), weights()),
@@ -129,9 +134,9 @@ RECORDS = {
     RoFLState: centroids().flatmap(lambda pair: st.builds(RoFLState, weights(), *map(st.just, pair))),
     Estimate: st.builds(Estimate, ROUNDS, weights()),
     NoiseLevel: st.builds(NoiseLevel, ROUNDS, st.floats(0, 1)),
-    TrainStage: st.builds(TrainStage, ROUNDS, weights(), FINITE, st.booleans()),
+    TrainStage: st.builds(TrainStage, ROUNDS, weights(), st.floats(0, 1e300), st.booleans()),
     AskDimension: st.builds(AskDimension, ROUNDS),
-    Dimension: st.builds(Dimension, ROUNDS, st.floats(0, 1e300)),
+    Dimension: st.builds(Dimension, ROUNDS, st.floats(0, 1e30)),
     CorrClientState: st.builds(CorrClientState, vector(np.int64), st.booleans()),
     CorrState: st.builds(CorrState, weights(), weights(), weights()),
 }

@@ -23,6 +23,8 @@ from fedgr_secure.wire import Array, Weights
 
 Matrix = NDArray[np.float64]
 _LARGEST_LOSS = float(np.finfo(np.float32).max)
+_LARGEST_SAID = 1e39
+"""above every mean of such losses, and small enough to be squared"""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,9 @@ class ClassLosses:
     def __post_init__(self) -> None:
         for name, array, kind in (("losses", self.losses, np.float64), ("counts", self.counts, np.int64)):
             fits = array.ndim == 1 and array.dtype == kind and array.shape == self.counts.shape
-            if not fits or not np.isfinite(array).all() or (array < 0).any():
-                raise ValueError(f"{name}: {array.dtype}{list(array.shape)}, allowed: a finite number from 0 a class")
+            if not fits or not ((array >= 0) & (array <= _LARGEST_SAID)).all():
+                said = f"{array.dtype}{list(array.shape)}"
+                raise ValueError(f"{name}: {said}, allowed: a number from 0 to {_LARGEST_SAID:g} a class")
         if self.losses[self.counts == 0].any():
             raise ValueError("losses, allowed: 0 for a class without samples")
         if not self.counts.any():

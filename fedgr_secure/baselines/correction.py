@@ -12,6 +12,9 @@ from fedgr_secure.baselines.class_losses import noisy_clients
 from fedgr_secure.errors import require
 from fedgr_secure.wire import Array, Weights
 
+LARGEST = 1e30
+"""above every dimension that float64 distances have (`dimension`), and small enough to be squared"""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -47,6 +50,10 @@ class TrainStage:
     proximal: float
     relabel: bool
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.proximal < np.inf:
+            raise ValueError(f"proximal: {self.proximal}, allowed: a finite number from 0")
+
 
 @dataclass(frozen=True)
 class AskDimension:
@@ -63,8 +70,8 @@ class Dimension:
     mean: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.mean < np.inf:
-            raise ValueError(f"mean: {self.mean}, allowed: a finite number from 0")
+        if not 0 <= self.mean <= LARGEST:
+            raise ValueError(f"mean: {self.mean}, allowed: from 0 to {LARGEST:g}")
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,8 @@ def check_told(dimensions: Mapping[str, Array], levels: Mapping[str, Array], sam
         require(client in known, f"scores: client {client!r}, allowed: 0 to {len(samples) - 1}")
     for client, pair in dimensions.items():
         fits = pair.shape == (2,) and pair.dtype == np.float64 and np.isfinite(pair).all()
-        require(bool(fits and pair[0] >= 0 and pair[1] >= 1), f"dimensions: client {client}, allowed: sum and number")
+        told = bool(fits and pair[1] >= 1 and 0 <= pair[0] / pair[1] <= LARGEST)
+        require(told, f"dimensions: client {client}, allowed: sum and number")
     for client, level in levels.items():
         one = level.shape == () and level.dtype == np.float64
         require(one and 0 <= float(level) <= 1, f"levels: client {client}, allowed: from 0 to 1")

@@ -11,7 +11,9 @@ What is ours, or differs from published code:
 
 * A sweep is cut into rounds, each a number of client trainings like those of every method here. A noisy client learns
   that it is one when it is next drawn, and looks at its losses under the model it then receives: in the paper after
-  every iteration, and once between stages 2 and 3, under the same model for all.
+  every iteration, and once between stages 2 and 3, under the same model for all; in the code losses, and the level
+  from them, are of the model that the client's own training ended with, and the new labels of the global one.
+* Stage 2 trains the clean clients of each cohort; the code draws as many clients as ever, all of them clean.
 * The score is the mean over a client's participations, as not all come equally often (the code adds scores up).
 * The proximal term is the square of the norm, as in the paper; the code leaves the square out.
 * Losses are the cross-entropy of the softmax; the code takes the softmax twice.

@@ -13,8 +13,15 @@ What is ours, or differs from the published code:
   were of random variables; but the filter is to be like the clients' own.
 * A round first asks for the filters and then sends their mean, so that it judges losses of the model it was fitted to.
 * A client whose losses are constant, or are fewer than two, has no filter; without any, everything counts as clean.
+* Filters are of losses in nats under the global model; the code scales each client's losses to 0..1 first, and fits to
+  those of the model that its training ended with.
+* What the local model predicts is asked anew of every batch. The code asks once, of the model that the client's last
+  training ended with, from a client's sixth training on; before that it takes the clean samples alone, and it asks no
+  client that is not noisy. It takes relabelled ones only from a client with more than a fifth of others.
+* No mixup in the warm-up, where the code has it as later.
 * The leaning is the running mean of the local predictions, p = 0.2 p + 0.8 (mean of the batch), from equal shares at
-  each start; the code has 0.2 and the factor 0.5 of its logarithm the other way round.
+  each start; the code has 0.2 and the factor 0.5 of its logarithm the other way round, keeps p from training to
+  training, and takes the mean over predictions above 0.85.
 * Samples that do not count are left out of the loss, not of the batch, which may hold one sample for BatchNorm; a batch
   in which none counts teaches nothing, and neither does a client without a sample that it can use.
 * The weight of the equal shares is 1, or 0 where the partition is IID, as in the paper (`--prior-weight`).
@@ -32,7 +39,7 @@ from torch import Tensor
 
 from fedgr_secure.baselines.consistency import ConsistentLoss, usable
 from fedgr_secure.baselines.fedavg import given_labels
-from fedgr_secure.baselines.filters import check_filters, local_filter, mean_filter, rows_of
+from fedgr_secure.baselines.filters import check_filter, check_filters, local_filter, mean_filter, rows_of
 from fedgr_secure.baselines.task import local_task
 from fedgr_secure.baselines.verdicts import NO_VERDICT, check_verdict, newest
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
@@ -51,6 +58,9 @@ class FitFilter:
     weights: Weights
     filter: Mixture | None
 
+    def __post_init__(self) -> None:
+        check_filter(self.filter)
+
 
 @dataclass(frozen=True)
 class LocalFilter:
@@ -63,6 +73,7 @@ class LocalFilter:
     def __post_init__(self) -> None:
         if self.samples < 1:
             raise ValueError(f"samples: {self.samples}, allowed: from 1")
+        check_filter(self.filter)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from fedgr_secure.method.sieve import Mixture, MixtureSettings
 from fedgr_secure.wire import Array
 
 Vector = NDArray[np.float64]
+_MEANS, _VARIANCES = (0.0, 1e39), (1e-6, 1e78)
+"""what a filter of losses holds: these end with float32, and `reg_covar` keeps variances from 0"""
 
 
 def local_filter(losses: Vector, start: Mixture | None, *, seed: int) -> Mixture | None:
@@ -54,7 +56,8 @@ def local_filter(losses: Vector, start: Mixture | None, *, seed: int) -> Mixture
 
 def _inits(start: Mixture) -> dict[str, Array]:
     means, variances, weights = rows_of(start)
-    return {"means_init": means[:, None], "precisions_init": 1 / variances[:, None, None], "weights_init": weights}
+    shares = np.clip(weights, 1e-300, 1)  # of no EM: 0, whose logarithm there is not, and what exceeds 1 by rounding
+    return {"means_init": means[:, None], "precisions_init": 1 / variances[:, None, None], "weights_init": shares}
 
 
 def rows_of(mixture: Mixture) -> Vector:
@@ -66,6 +69,19 @@ def of_rows(rows: Vector) -> Mixture:
     """The mixture back from its numbers."""
     means, variances, weights = (tuple(map(float, row)) for row in rows)
     return Mixture(means, variances, weights)  # type: ignore[arg-type]
+
+
+def check_filter(mixture: Mixture | None) -> None:
+    """Refuse a filter that no losses have.
+
+    Raises:
+        ValueError: naming its numbers and what is allowed.
+    """
+    if mixture is None:
+        return
+    for name, pair, (least, most) in (("means", mixture.means, _MEANS), ("variances", mixture.variances, _VARIANCES)):
+        if not all(least <= value <= most for value in pair):
+            raise ValueError(f"filter: {name} {pair}, allowed: from {least:g} to {most:g}")
 
 
 def mean_filter(filters: Mapping[str, Array], samples: Mapping[str, Array]) -> Mixture | None:
@@ -88,9 +104,9 @@ def check_filters(filters: Mapping[str, Array], samples: Mapping[str, Array], kn
         require(client in sizes, f"filters: client {client!r}, allowed: 0 to {len(known) - 1}")
         try:
             require(rows.shape == (3, 2) and rows.dtype == np.float64, "filter, allowed: float64[3, 2]")
-            of_rows(rows)
+            check_filter(of_rows(rows))
         except (InputError, ValueError) as error:
             raise InputError(f"client {client}: {error}") from None
         said = samples[client]
-        fits = said.shape == () and int(said) == sizes[client]
+        fits = said.shape == () and said.dtype == np.int64 and int(said) == sizes[client]
         require(fits, f"samples: client {client}: {said.tolist()}, allowed: {sizes[client]}")

@@ -8,6 +8,10 @@ the batches, and the entropy of its predictions. The server averages the centroi
 What is ours, or differs from published code (an unofficial repository is all that is public):
 
 * The centroid term moves the features, as in the paper; the code detaches them first, so that the term has no gradient.
+* That term is the mean square over features and over all samples that are learnt; the code sums over both, and leaves
+  out the samples whose label the nearest centroid disagrees with.
+* Labels are held against the global centroids, and the client's own follow labels as they are learnt; the code takes
+  the client's own for both, as they are in each batch, and the given labels for the second.
 * Until labels are replaced the given ones stand. The code replaces them from round 100 of 1000: here after a tenth of
   the rounds (`--pseudo-after`), over which the weight of the centroid term rises linearly.
 * A class without a global centroid keeps its labels; a class that a client has no centroid of has no centroid term; a
@@ -40,7 +44,7 @@ from fedgr_secure.baselines.centroids import (
 from fedgr_secure.baselines.coteaching import forget_share, picked, smallest
 from fedgr_secure.baselines.task import local_task
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
-from fedgr_secure.errors import InputError
+from fedgr_secure.errors import InputError, require
 from fedgr_secure.messages import Update
 from fedgr_secure.training import Forward, Prediction, TrainingTask
 from fedgr_secure.wire import Array, Weights
@@ -134,6 +138,8 @@ class RoFLClient:
         means, found = class_means(seen.features, labels, self._context.classes)
         values, present = torch.zeros_like(means), torch.zeros_like(found)
         if message.present.size:
+            said, wanted = message.values.shape, tuple(means.shape)
+            require(said == wanted, f"centroids: float32{list(said)}, allowed: float32{list(wanted)}")
             values, present = torch.from_numpy(message.values), torch.from_numpy(message.present)
         own = torch.where(present[:, None], values, means)
         on = [part.to(self._context.bench.device) for part in (values, present, own, present | found)]

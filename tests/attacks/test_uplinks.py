@@ -1,5 +1,6 @@
 """Attacks on what baselines' clients say, and on local models: right values, nulls, hostile views."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedgr_secure.baselines.centroids import Centroids
 from fedgr_secure.baselines.class_losses import ClassLosses
 from fedgr_secure.baselines.feddiv import LocalFilter
 from fedgr_secure.errors import InputError
+from fedgr_secure.messages import Update
 from fedgr_secure.wire import to_bytes
 
 SAID = {"record_view": "all", "rounds": 8, "warmup": 4, "train_size": 240, "clients": 6, "cohort": 3, "width": 4}
@@ -168,6 +170,42 @@ def test_in_the_clear_local_models_tell_members_and_whose_they_are(ground):
     assert outcomes["source"].share.low > 0.4 > outcomes["source"].chance
 
 
+def test_models_of_clients_that_correct_labels_are_told_by_how_sure_they_are(ground):
+    """The loss of a wrong label rises where its client has learnt another; how sure it is of the image rises, too."""
+    found = ground("rofl", record_view="all", local_epochs=5, train_size=120, rounds=16)
+    members, knowledge = found.challenger.members, found.knowledge
+    for client, (received, sent) in knowledge.trained.items():
+        own = members.take(np.flatnonzero(members.client == client)).image
+        before, after = (knowledge.log_shares(weights, found.challenger.pool[own]) for weights in (received, sent))
+        np.testing.assert_allclose(found.local_models.surer[client][own], after.max(1) - before.max(1), atol=1e-5)
+    area = {}
+    for name in ("local", "sureness"):
+        (attack_,) = chosen([name])
+        outcomes = {one.game: one for one, _ in attack_.play(found)}
+        assert outcomes.keys() == {"any", "target", "source"}
+        area[name] = outcomes["target"].metrics.auc
+    assert area["sureness"].low > 0.5 and area["sureness"].value > area["local"].value
+
+
+def test_sureness_is_blind_to_labels(ground):
+    found = ground("fedavg", record_view="all", local_epochs=5, train_size=120)
+    candidates = found.candidates(TargetClient())
+    others = dataclasses.replace(candidates, labels=(candidates.labels + 1) % 10)
+    scores = found.sure_models.named_client(candidates)
+    assert np.array_equal(scores, found.sure_models.named_client(others))
+    assert evaluate(scores, candidates.member).auc.low > 0.6
+
+
+def test_a_local_model_that_predicts_no_numbers_is_named(ground, finished, tmp_path):
+    settings = SAID | {"record_view": "all"}
+    result = finished(method="fedavg", **settings)
+    folder, client = shutil.copytree(result.folder, tmp_path / "run"), result.rounds[-1].cohort[0]
+    weights = {name: np.full_like(value, 1e20) for name, value in result.weights.items()}
+    (folder / "view" / "round-0000007" / f"Update.up.{client}").write_bytes(to_bytes(Update(7, 40, weights)))
+    with pytest.raises(InputError, match=rf"^client {client}: predictions of its own model that are no numbers"):
+        attack(folder, ["local"])
+
+
 def test_each_client_is_measured_from_the_model_that_it_received(ground):
     """FedCorr hands the model on: the second client of a round starts from what the first has left."""
     found = ground("fedcorr", rounds=3, warmup=3)
@@ -207,6 +245,32 @@ def test_a_view_that_no_run_leaves_is_refused(ground, finished, tmp_path, method
     client = 77 if "cohort" in says else cohort[0]
     (folder / "view" / "round-0000004" / f"{type(message).__name__}.up.{client}").write_bytes(to_bytes(message))
     with pytest.raises(InputError, match=rf"^server view: .*round 4, client {client}: .*{says}"):
+        know(folder)
+
+
+def test_an_update_of_a_client_that_was_not_drawn_is_refused(finished, tmp_path):
+    result = finished(method="fedavg", **SAID | {"record_view": "all"})
+    folder = shutil.copytree(result.folder, tmp_path / "run")
+    place = folder / "view" / "round-0000004"
+    shutil.copy(place / f"Update.up.{result.rounds[4].cohort[0]}", place / "Update.up.77")
+    with pytest.raises(InputError, match=r"^server view: .*round 4, client 77: Update, allowed: of the round's cohort"):
+        know(folder)
+
+
+def test_a_round_in_which_nobody_was_asked_leaves_the_model_as_it_was(finished, tmp_path):
+    """FedCorr's stage 2 asks the clean clients alone, of whom a round may have none."""
+    changes = {"warmup": 4, "finetuning_rounds": 14, "phi": 1.0, "cohort": 1, "record_view": "all"}
+    result = finished(method="fedcorr", rounds=20, **changes)
+    models = know(result.folder).models
+    silent = [
+        record.round for record in result.rounds if not (result.folder / "view" / f"round-{record.round:07d}").exists()
+    ]
+    assert silent and sorted(models) == list(range(21))
+    for number in silent:
+        assert all(np.array_equal(models[number][name], models[number + 1][name]) for name in models[number])
+    folder = shutil.copytree(result.folder, tmp_path / "run")
+    shutil.rmtree(folder / "view" / "round-0000002")  # in which somebody was asked
+    with pytest.raises(InputError, match=r"holds no global model of round \[2\]"):
         know(folder)
 
 

@@ -10,6 +10,7 @@ import torch
 
 from fedgr_secure.baseline_sections import FedCorrConfig
 from fedgr_secure.baselines.correction import (
+    LARGEST,
     AskDimension,
     CorrClientState,
     CorrState,
@@ -185,6 +186,23 @@ def test_what_no_client_can_say_is_refused(bad):
         Dimension(0, -1.0 if bad == 1.1 else min(bad, -0.1))
 
 
+def test_a_dimension_that_no_distances_have_is_refused():
+    """A mixture squares it: one client's 1e160 would stop everybody's run."""
+    close = np.nextafter(np.float32(1), np.float32(2))  # all but equally far
+    line = np.array([[0.0], [1.0], [-1.0], [close]], np.float32)
+    assert 1e6 < np.nanmax(intrinsic_dimensions(line, 3)) < LARGEST
+    with pytest.raises(ValueError, match=re.escape("mean: 1e+160, allowed: from 0 to 1e+30")):
+        Dimension(0, 1e160)
+    said = {str(client): np.array([value, 1.0]) for client, value in enumerate((1.0, 2.0, LARGEST))}
+    assert larger_scored(said, range(9)) == {2}
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
+def test_a_client_is_not_driven_away_from_what_it_receives(bad):
+    with pytest.raises(ValueError, match=r"proximal: .*, allowed: a finite number from 0"):
+        TrainStage(0, {}, bad, False)
+
+
 # the server
 
 START = {"w": np.zeros(1, np.float32)}
@@ -323,6 +341,7 @@ def test_the_survivors_of_a_round_are_those_of_all_its_averages():
         ({"dimensions": {"0": np.array([2.0])}}, "dimensions: client 0"),
         ({"dimensions": {"0": np.array([np.nan, 1.0])}}, "dimensions: client 0"),
         ({"dimensions": {"0": np.array([1.0, 0.0])}}, "dimensions: client 0"),
+        ({"dimensions": {"0": np.array([1e31, 1.0])}}, "dimensions: client 0"),
         ({"levels": {"1": np.array(1.5)}}, "levels: client 1, allowed: from 0 to 1"),
         ({"levels": {"1": np.array([0.5])}}, "levels: client 1"),
     ],

@@ -57,6 +57,39 @@ def test_the_em_starts_from_the_global_filter():
     assert far.means != pytest.approx(near.means, abs=0.1)
 
 
+@pytest.mark.parametrize("share", [1 + 9e-7, 1.0])
+def test_a_filter_of_one_component_alone_is_a_start(share):
+    found = local_filter(drawn(), Mixture((0.2, 2.0), (0.1, 0.1), (share, 0.0)), seed=0)
+    assert np.isfinite(rows_of(found)).all()
+
+
+@pytest.mark.parametrize(
+    ("means", "variances", "words"),
+    [
+        ((0.1, 1e308), (1.0, 1.0), "filter: means (0.1, 1e+308), allowed: from 0 to 1e+39"),
+        ((-0.1, 1.0), (1.0, 1.0), "filter: means (-0.1, 1.0)"),
+        ((0.1, 1.0), (5e-324, 1.0), "filter: variances (5e-324, 1.0), allowed: from 1e-06 to 1e+78"),
+        ((0.1, 1.0), (1.0, 1e300), "filter: variances (1.0, 1e+300)"),
+    ],
+)
+def test_a_filter_that_no_losses_have_is_refused(means, variances, words):
+    """In the mean it would stop everybody's run: by overflow, or as the start of an EM."""
+    filter = Mixture(means, variances, (0.5, 0.5))
+    for make in (lambda: LocalFilter(1, 4, filter), lambda: FitFilter(1, {}, filter)):
+        with pytest.raises(ValueError, match=re.escape(words)):
+            make()
+    state = DivState(START, {"0": rows_of(filter)}, {"0": np.array(4)})
+    with pytest.raises(InputError, match=re.escape(f"client 0: {words}")):
+        FEDDIV.check_server(state, [4, 2])
+
+
+def test_the_largest_filters_have_a_mean_and_are_a_start():
+    losses = np.array([0.1, 3e38, 6e38, 0.2])
+    own = local_filter(losses, None, seed=0)
+    whole = mean_filter({"0": rows_of(LocalFilter(1, 2**62, own).filter)}, {"0": np.array(2**62)})
+    assert local_filter(losses, FitFilter(1, {}, whole).filter, seed=0) is not None
+
+
 def test_losses_that_are_no_number_are_left_out():
     losses = drawn()
     spoilt = np.concatenate([losses, [np.nan, np.inf]])
@@ -327,6 +360,8 @@ def test_clients_without_a_filter_are_no_failure():
         ({"filters": {"0": rows_of(TWO)[:2]}}, "client 0: filter, allowed: float64[3, 2]"),
         ({"filters": {"0": -rows_of(TWO)}}, "client 0: mixture"),
         ({"samples": {"0": np.array(5)}}, "samples: client 0: 5, allowed: 4"),
+        ({"samples": {"0": np.array(np.nan)}}, "samples: client 0: nan, allowed: 4"),
+        ({"samples": {"0": np.array(4.5)}}, "samples: client 0: 4.5, allowed: 4"),
     ],
 )
 def test_a_stored_state_that_no_run_wrote_is_refused(changes, words):

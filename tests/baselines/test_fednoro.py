@@ -111,6 +111,7 @@ def test_a_loss_that_is_no_number_counts_as_a_large_one():
     [
         ([-1.0, 1.0], [1, 1], "losses"),
         ([np.nan, 1.0], [1, 1], "losses"),
+        ([1e40, 1.0], [1, 1], re.escape("losses: float64[2], allowed: a number from 0 to 1e+39 a class")),
         ([1.0], [1, 1], "losses"),
         ([1.0, 1.0], [1, -1], "counts"),
         ([0.0, 0.0], [0, 0], "counts: 0 samples"),

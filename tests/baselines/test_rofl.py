@@ -249,6 +249,13 @@ def test_the_schedules(round, settings, cen, replaces, forget):
     assert objective.replaces == replaces and objective.entropy == 0.8
 
 
+def test_global_centroids_of_another_model_are_refused():
+    own = context()
+    anchors = np.ones((2, 5), np.float32), np.ones(2, bool)
+    with pytest.raises(InputError, match=r"centroids: float32\[2, 5\], allowed: float32\[3, "):
+        task_of(own, anchors=anchors)
+
+
 def test_centroids_come_after_a_training():
     with pytest.raises(InputError, match="client 3, round 2: no centroids before a training"):
         ROFL.client(context(), None).answer(AskCentroids(2))
