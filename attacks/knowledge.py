@@ -207,7 +207,9 @@ def _trained(
         new = view.senders(number, "Update") - found.keys()
         seen = view.messages(number, kinds) if new else []
         sent = {one.client: one.message.weights for one in seen if one.up}
-        received: dict[int | None, Weights] = {one.client: one.message.weights for one in seen if not one.up}
+        received: dict[int | None, Weights] = {
+            one.client: one.message.weights for one in seen if not one.up and one.message.weights is not None
+        }
         for client in sorted(new):
             where = f"server view: {view.folder}: round {number}, client {client}"
             require(client in cohorts.get(number, ()), f"{where}: Update, allowed: of the round's cohort")

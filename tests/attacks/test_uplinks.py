@@ -206,6 +206,15 @@ def test_a_local_model_that_predicts_no_numbers_is_named(ground, finished, tmp_p
         attack(folder, ["local"])
 
 
+@pytest.mark.parametrize("method", ["fedgr", "feddiv", "dividemix"])
+def test_local_models_of_every_kind_of_exchange_are_measured(ground, method):
+    """FedGR's second message of a round leaves the weights out, FedDiv's has none, DivideMix has two networks."""
+    found = ground(method)
+    played = {one.game: one for chosen_ in chosen(["local"]) for one, _ in chosen_.play(found)}
+    assert len(found.knowledge.trained) >= 5 and np.isfinite(played["target"].metrics.auc.value)
+    assert played["source"].share.value > played["source"].chance
+
+
 def test_each_client_is_measured_from_the_model_that_it_received(ground):
     """FedCorr hands the model on: the second client of a round starts from what the first has left."""
     found = ground("fedcorr", rounds=3, warmup=3)
