@@ -139,6 +139,7 @@ def test_what_clients_say_tells_how_many_labels_are_wrong(ground, method, by, le
     assert outcomes[by].correlation.value > least and outcomes[by].subject != "loss proxies"
 
 
+@pytest.mark.slow
 def test_class_losses_of_few_records_tell_members(ground):
     found = ground("fednoro", clients=24, cohort=12)  # ten records a client: a class is often of one
     candidates = found.candidates(TargetClient())
@@ -170,6 +171,7 @@ def test_in_the_clear_local_models_tell_members_and_whose_they_are(ground):
     assert outcomes["source"].share.low > 0.4 > outcomes["source"].chance
 
 
+@pytest.mark.slow
 def test_models_of_clients_that_correct_labels_are_told_by_how_sure_they_are(ground):
     """The loss of a wrong label rises where its client has learnt another; how sure it is of the image rises, too."""
     found = ground("rofl", record_view="all", local_epochs=5, train_size=120, rounds=16)
@@ -206,7 +208,7 @@ def test_a_local_model_that_predicts_no_numbers_is_named(ground, finished, tmp_p
         attack(folder, ["local"])
 
 
-@pytest.mark.parametrize("method", ["fedgr", "feddiv", "dividemix"])
+@pytest.mark.parametrize("method", ["fedgr", "feddiv", pytest.param("dividemix", marks=pytest.mark.slow)])
 def test_local_models_of_every_kind_of_exchange_are_measured(ground, method):
     """FedGR's second message of a round leaves the weights out, FedDiv's has none, DivideMix has two networks."""
     found = ground(method)
@@ -266,6 +268,7 @@ def test_an_update_of_a_client_that_was_not_drawn_is_refused(finished, tmp_path)
         know(folder)
 
 
+@pytest.mark.slow
 def test_a_round_in_which_nobody_was_asked_leaves_the_model_as_it_was(finished, tmp_path):
     """FedCorr's stage 2 asks the clean clients alone, of whom a round may have none."""
     changes = {"warmup": 4, "finetuning_rounds": 14, "phi": 1.0, "cohort": 1, "record_view": "all"}

@@ -55,6 +55,7 @@ def test_a_stored_verdict_that_no_client_reached_is_refused_in_one_line(method, 
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", KEEPING)
 def test_a_stopped_run_measures_the_same_verdicts(stopped, finished, method):
     folder, whole = stopped(after=3, checkpoint_every=2, method=method), finished(method=method)
