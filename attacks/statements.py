@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgr_secure.baselines.centroids import Centroids
+from fedgr_secure.baselines.centroids import Centroids, TrainNear
 from fedgr_secure.baselines.class_losses import ClassLosses
 from fedgr_secure.baselines.correction import Dimension, NoiseLevel
 from fedgr_secure.baselines.feddiv import LocalFilter
@@ -55,7 +55,7 @@ class Statement:
     Attributes:
         means: of groups of its records.
         noisiness: by what it is called: a number that rises with its share of wrong labels.
-        classes: float64 (classes,), its share of records with each label, or 1 / m for each of m classes that it has.
+        classes: float64 (classes,), its share of records with each label, or 1 for each class that it has.
     """
 
     means: tuple[GroupMean, ...] = ()
@@ -85,7 +85,7 @@ def _filter(said: LocalFilter) -> Statement:
 def _centroids(said: Centroids) -> Statement:
     has = np.flatnonzero(said.present)
     groups = [GroupMean(int(label), None, "features", said.values[label].astype(np.float64)) for label in has]
-    return Statement(tuple(groups), classes=said.present / max(len(has), 1))
+    return Statement(tuple(groups), classes=said.present.astype(np.float64))
 
 
 _READERS: dict[type[Any], tuple[str, Callable[[Any], Statement]]] = {
@@ -106,7 +106,8 @@ class Said:
         subject: of the claim that speaks of it; None where nothing was said.
         means: of groups of records.
         noisiness: by what it is called, then by client: the mean of what it said.
-        classes: by client, as in `Statement`.
+        classes: by client, float64 (classes,): its share of records with each label, or 1 / m for each of the m
+            classes of which anything was seen.
     """
 
     subject: str | None
@@ -138,18 +139,40 @@ def read_said(view: ServerView, sizes: tuple[int, ...], cohorts: Mapping[int, tu
         for name, value in found.noisiness.items():
             levels[name][client].append(value)
         if found.classes is not None:
-            shares[client] = found.classes
+            shares[client] = np.maximum(shares.get(client, 0.0), found.classes)
     noisiness = {
         name: {client: float(np.mean(values)) for client, values in sorted(of.items())} for name, of in levels.items()
     }
-    return Said(subject, tuple(means), noisiness, dict(sorted(shares.items())))
+    mix = {client: share / max(share.sum(), 1.0) for client, share in sorted(shares.items())}
+    return Said(subject, tuple(means), noisiness, mix)
 
 
 def _messages(view: ServerView) -> list[tuple[int, int, Any]]:
     """Round, client and message, of those that are read here."""
     kinds = [kind for kind in view.kinds if kind in _READERS]
-    found = [seen for number in view.rounds() for seen in view.messages(number, kinds)] if kinds else []
-    return [(seen.round, seen.client, seen.message) for seen in found if seen.up and seen.client is not None]
+    asked = [TrainNear] if Centroids in kinds else []
+    found = []
+    for number in view.rounds() if kinds else ():
+        seen = view.messages(number, [*kinds, *asked])
+        anchors = next((one.message for one in seen if isinstance(one.message, TrainNear)), None)
+        for one in seen:
+            if one.up and one.client is not None:
+                message = one.message
+                if isinstance(message, Centroids) and anchors is not None:
+                    message = _moved(message, anchors)
+                found.append((number, one.client, message))
+    return found
+
+
+def _moved(said: Centroids, anchors: TrainNear) -> Centroids:
+    """The centroids that the client's records have moved.
+
+    One that is the global one to the bit says nothing of records, but that the client has learnt none of that class.
+    """
+    if anchors.values.shape != said.values.shape:
+        return said
+    learnt = said.present & (said.values != anchors.values).any(1)
+    return replace(said, values=np.where(learnt[:, None], said.values, np.float32(0)), present=learnt)
 
 
 def _check(found: Statement, samples: int, classes: int, where: str) -> None:

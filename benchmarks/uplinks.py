@@ -60,7 +60,7 @@ def variants() -> dict[str, dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {"FedGR, plain": PUBLISHED}
     rows["FedGR, noisy, Laplace once, epsilon 1"] = PUBLISHED | {"channel": "noisy", "epsilon": 1.0}
     rows["FedGR, histogram, epsilon 1, secure sums"] = {"secagg": True, "channel": "histogram", "epsilon": 1.0}
-    return rows | {METHOD_NAMES[name]: PUBLISHED | {"method": name} for name in others}
+    return rows | {METHOD_NAMES.get(name, name): PUBLISHED | {"method": name} for name in others}
 
 
 def main() -> None:

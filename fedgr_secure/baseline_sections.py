@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 
 from fedgr_secure.bounds import UNSET, BelowOne, Bound, FromZero, Positive, Rounds, RoundsFromZero, Share
 
+STAGED = ("fedgr", "dividemix", "fedcorr", "feddiv", "fedelc", "fednoro")
+"""methods whose first stage is the warm-up; the others do the same in every round"""
+
 UNSUMMED: dict[str, str] = {
     "fedcorr": "its first stage hands one client's model to the next, and there is no sum to hide it in",
     "fednoro": "its server weighs each noisy client's update by its distance to the clean clients'",

@@ -15,6 +15,7 @@ from fedgr_secure.app.report import write_report
 from fedgr_secure.app.runfolder import read_run
 from fedgr_secure.app.sweep import CSV, MARKDOWN, Cell, cell_folder, check_root, sweep
 from fedgr_secure.app.telling import Teller
+from fedgr_secure.baseline_sections import STAGED
 from fedgr_secure.checks import check, unused
 from fedgr_secure.config import data_name
 from fedgr_secure.errors import require
@@ -118,8 +119,9 @@ def _finish(folder: Path, summary: Summary, console: Output, *, as_json: bool) -
     for claim in summary.privacy:
         console.say(f"privacy of {claim}")
     run = read_run(folder)
-    if summary.method == "fedgr" and all(record.stage == "warm-up" for record in run.rounds):
-        console.say(f"FedGR: all {summary.rounds} rounds were its warm-up, in which every given label counts as right")
+    if summary.method in STAGED and all(record.stage == "warm-up" for record in run.rounds):
+        name = tables.METHOD_NAMES.get(summary.method, summary.method)
+        console.say(f"{name}: all {summary.rounds} rounds were its first stage (--warmup); what it is for never began")
     fitted = [record.mixture.note for record in run.rounds if record.mixture is not None]
     if fitted and (fitted[-1] or "").startswith("all clean"):
         console.say(f"FedGR: the last sieve found nothing ({fitted[-1]})")

@@ -46,7 +46,7 @@ def answer(*, as_json: bool) -> None:
     for heading in _COLUMNS:
         table.add_column(heading, overflow="fold")
     for method in METHODS.values():
-        name = f"{method.name} ({METHOD_NAMES[method.name]})"
+        name = f"{method.name} ({METHOD_NAMES.get(method.name, method.name)})"
         table.add_row(name, method.source, method.stages, leaves(method), method.under_secure_sum or "everything")
     Output().print(table)
 

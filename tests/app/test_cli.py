@@ -334,7 +334,7 @@ def test_a_run_for_people_says_where_it_left_things(here, call, tiny_flags, no_f
 
 
 def test_a_run_that_never_leaves_the_warm_up_says_so(here, call, tiny_flags, no_figures):
-    said = "all 2 rounds were its warm-up, in which every given label counts as right"
+    said = "all 2 rounds were its first stage (--warmup); what it is for never began"
     code, out, _ = call("run", *tiny_flags(rounds=2, warmup=2))
     assert code == 0 and said in " ".join(out.split())
     code, out, _ = call("run", *tiny_flags(rounds=2, warmup=1), "--force")

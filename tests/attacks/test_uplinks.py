@@ -126,6 +126,25 @@ def test_centroids_are_near_the_mean_features_of_their_class(ground):
     assert said.subject == "class centroids" and np.mean(nearest) > 0.2
 
 
+def test_centroids_that_did_not_move_tell_which_classes_a_client_lacks(ground):
+    """Clients start from the global centroids, so that all of them seem to have every class after a while.
+
+    Late in a run predictions replace labels, so that a class may be learnt that a client does not have.
+    """
+    right = []
+    found = ground("rofl", partition="dirichlet", dirichlet_alpha=0.1)
+    members, shares = found.challenger.members, found.knowledge.said.classes
+    for client, share in shares.items():
+        seen, has = np.flatnonzero(share), np.unique(members.labels[members.client == client])
+        right += np.isin(seen, has).tolist()
+        assert len(seen) > len(has) / 2 and abs(share.sum() - 1) < 1e-9
+    assert np.mean(right) > 0.85
+    (outcome,) = [one for chosen_ in chosen(["classes"]) for one, _ in chosen_.play(found)]
+    assert outcome.correlation.low > 0.3
+    groups = {(group.client, group.label) for group in found.knowledge.said.means}
+    assert groups == {(client, label) for client, share in shares.items() for label in np.flatnonzero(share)}
+
+
 @pytest.mark.parametrize(
     ("method", "by", "least"),
     [

@@ -129,7 +129,7 @@ def accuracy(method: str, setting: str) -> float:
 
 def _method(config: Config) -> str | None:
     """The paper's name of a configuration's method; None where it reports none, or where several parts are off."""
-    name = METHOD_NAMES[config.method]
+    name = METHOD_NAMES.get(config.method, config.method)
     if config.method != "fedgr":
         return name if name in ACCURACIES else None
     off = [part for switch, part in ABLATIONS.items() if not getattr(config.fedgr, switch)]
