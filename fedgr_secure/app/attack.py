@@ -18,7 +18,9 @@ from fedgr_secure.app import attack_report
 from fedgr_secure.app.output import Output
 from fedgr_secure.app.report import write_report
 from fedgr_secure.app.tables import ABSENT, number
+from fedgr_secure.checks import sums_securely
 from fedgr_secure.errors import nearest, require
+from fedgr_secure.federation.folder import RunFolder
 
 _MEASURES = ("auc", "tpr10", "tpr1", "tpr0.1", "share", "correlation")
 
@@ -111,6 +113,8 @@ def attack(
         console.say(attack_report.words(outcome))
     if not attacks and not any(outcome.subject == "loss proxies" for outcome in attacked.outcomes):
         console.say("No loss proxies were seen: the method sends none, or none was due in these rounds.")
+    if not attacks and _unrecorded_models(run):
+        console.say("Clients' own models came up in the clear and are not in this view: --record-view all keeps them.")
     console.say(f"report: {page}")
     for gate in gates:
         found = any(gate.applies(outcome) for outcome in attacked.outcomes)
@@ -120,6 +124,12 @@ def attack(
     for line in broken:
         Output(stderr=True).say(f"above the gate: {line}", style="red")
     return 1 if broken else 0
+
+
+def _unrecorded_models(run: Path) -> bool:
+    """Whether the server saw more than was recorded: every client's weights."""
+    config = RunFolder(run).config()
+    return not sums_securely(config) and config.output.record_view != "all" and config.method != "central"
 
 
 def _with_earlier(run: Path, attacked: Attacked, scores: Mapping[str, Scored]) -> tuple[Attacked, Mapping[str, Scored]]:

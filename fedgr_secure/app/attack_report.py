@@ -80,7 +80,7 @@ def words(outcome: Outcome) -> str:
     if outcome.correlation is not None:
         how = "they tell something" if outcome.correlation.low > 0 else "nothing that can be told from chance"
         return f"{_asked(outcome)} Estimates correlate with the truth at {outcome.correlation}: {how}."
-    return f"{_asked(outcome)} Undefined: there is nothing to compare."
+    return f"{_asked(outcome)} Undefined: fewer than there must be to compare, or all alike."
 
 
 def _asked(outcome: Outcome) -> str:

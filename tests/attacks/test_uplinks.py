@@ -14,6 +14,7 @@ from attacks.knowledge import know
 from attacks.means import MeanReader, Scale, pulled
 from attacks.metrics import evaluate
 from attacks.statements import GroupMean, Said
+from fedgr_secure.app import cli
 from fedgr_secure.baselines.centroids import Centroids
 from fedgr_secure.baselines.class_losses import ClassLosses
 from fedgr_secure.baselines.feddiv import LocalFilter
@@ -247,6 +248,16 @@ def test_each_client_is_measured_from_the_model_that_it_received(ground):
     received, sent = trained[::2], trained[1::2]
     assert all(one != other for one, other in zip(received, sent, strict=True))
     assert sum(one in sent for one in received) >= 2, "those of the last round but one"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"), [({}, True), ({"record_view": "all"}, False), ({"secagg": True, "cohort": 4}, False)]
+)
+def test_a_view_without_local_models_says_what_the_server_also_saw(finished, capsys, changes, told):
+    settings = {**SAID, "record_view": "uploads", "dropout": 0.0, "rounds": 2, **changes}
+    assert cli._run(["attack", str(finished(method="fedavg", **settings).folder)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("Clients' own models came up in the clear and are not in this view" in said) == told
 
 
 def test_under_secure_sums_there_is_no_local_model(finished):
