@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from fedgr_secure.baselines.centroids import Centroids, TrainNear
 from fedgr_secure.baselines.class_losses import ClassLosses
 from fedgr_secure.baselines.correction import Dimension, NoiseLevel
-from fedgr_secure.baselines.feddiv import LocalFilter
-from fedgr_secure.baselines.filters import rows_of
+from fedgr_secure.baselines.filters import LocalFilter, rows_of
 from fedgr_secure.errors import require
 from fedgr_secure.federation.view import ServerView
 from fedgr_secure.method.sieve import MixtureSettings

@@ -23,10 +23,11 @@ from fedgr_secure.baselines.correction import (
     TrainStage,
 )
 from fedgr_secure.baselines.fedavg import ServerState
-from fedgr_secure.baselines.feddiv import DivState, FitFilter, LocalFilter, Refine
+from fedgr_secure.baselines.feddiv import DivState
 from fedgr_secure.baselines.fedelc import ELCState
 from fedgr_secure.baselines.fedfixer import FixerState
 from fedgr_secure.baselines.fednoro import NoRoState, TrainAs
+from fedgr_secure.baselines.filters import FitFilter, LocalFilter, Refine
 from fedgr_secure.baselines.rofl import RoFLState
 from fedgr_secure.messages import Train, Update
 from fedgr_secure.method.client import FedGRState

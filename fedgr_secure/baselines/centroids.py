@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgr_secure.errors import require
+from fedgr_secure.errors import InputError, require
 from fedgr_secure.wire import Array, Weights
 
 Values = NDArray[Any]
@@ -61,6 +61,18 @@ def check_centroids(values: Array, present: Array) -> None:
         raise ValueError(f"centroids: {values.dtype}{list(values.shape)}, allowed: finite float32[classes, features]")
     if values[~present].any():
         raise ValueError("centroids, allowed: 0 for an absent class")
+
+
+def check_stored(values: Array, present: Array) -> None:
+    """Refuse stored arrays that are no centroids.
+
+    Raises:
+        InputError: naming the array and what is allowed.
+    """
+    try:
+        check_centroids(values, present)
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -39,7 +39,15 @@ from torch import Tensor
 
 from fedgr_secure.baselines.consistency import ConsistentLoss, usable
 from fedgr_secure.baselines.fedavg import given_labels
-from fedgr_secure.baselines.filters import check_filter, check_filters, local_filter, mean_filter, rows_of
+from fedgr_secure.baselines.filters import (
+    FitFilter,
+    LocalFilter,
+    Refine,
+    check_filters,
+    local_filter,
+    mean_filter,
+    rows_of,
+)
 from fedgr_secure.baselines.task import local_task
 from fedgr_secure.baselines.verdicts import NO_VERDICT, check_verdict, newest
 from fedgr_secure.context import AskCohort, ClientContext, Method, ServerContext
@@ -48,40 +56,6 @@ from fedgr_secure.method.sieve import Mixture, Verdict, judge
 from fedgr_secure.training import Objective, Prediction, TrainingTask
 from fedgr_secure.wire import Array, Weights
 from privacy.claims import no_privacy
-
-
-@dataclass(frozen=True)
-class FitFilter:
-    """Server to client: fit your filter under these weights, from this one."""
-
-    round: int
-    weights: Weights
-    filter: Mixture | None
-
-    def __post_init__(self) -> None:
-        check_filter(self.filter)
-
-
-@dataclass(frozen=True)
-class LocalFilter:
-    """Client to server: its number of samples and its filter; None where its losses cannot be told apart."""
-
-    round: int
-    samples: int
-    filter: Mixture | None
-
-    def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise ValueError(f"samples: {self.samples}, allowed: from 1")
-        check_filter(self.filter)
-
-
-@dataclass(frozen=True)
-class Refine:
-    """Server to client: train from the weights of this round, on what the global filter leaves."""
-
-    round: int
-    filter: Mixture | None
 
 
 class DivClient:

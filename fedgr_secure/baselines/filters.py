@@ -1,20 +1,55 @@
-"""FedDiv's noise filters (Li et al. 2024): each client's mixture over its losses, and the mean of all of them."""
+"""FedDiv's noise filters (Li et al. 2024): each client's mixture over its losses, their mean, and how both travel."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedgr_secure.errors import InputError, require
 from fedgr_secure.method.sieve import Mixture, MixtureSettings
-from fedgr_secure.wire import Array
+from fedgr_secure.wire import Array, Weights
 
 Vector = NDArray[np.float64]
 _MEANS, _VARIANCES = (0.0, 1e39), (1e-6, 1e78)
 """what a filter of losses holds: these end with float32, and `reg_covar` keeps variances from 0"""
+
+
+@dataclass(frozen=True)
+class FitFilter:
+    """Server to client: fit your filter under these weights, from this one."""
+
+    round: int
+    weights: Weights
+    filter: Mixture | None
+
+    def __post_init__(self) -> None:
+        check_filter(self.filter)
+
+
+@dataclass(frozen=True)
+class LocalFilter:
+    """Client to server: its number of samples and its filter; None where its losses cannot be told apart."""
+
+    round: int
+    samples: int
+    filter: Mixture | None
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ValueError(f"samples: {self.samples}, allowed: from 1")
+        check_filter(self.filter)
+
+
+@dataclass(frozen=True)
+class Refine:
+    """Server to client: train from the weights of this round, on what the global filter leaves."""
+
+    round: int
+    filter: Mixture | None
 
 
 def local_filter(losses: Vector, start: Mixture | None, *, seed: int) -> Mixture | None:

@@ -36,7 +36,7 @@ from fedgr_secure.baselines.centroids import (
     Centroids,
     LocalCentroids,
     TrainNear,
-    check_centroids,
+    check_stored,
     class_means,
     mean_centroids,
     nearest,
@@ -171,13 +171,6 @@ class RoFLServer:
         self.state = replace(self.state, values=values, present=present)
 
 
-def _check(state: RoFLState) -> None:
-    try:
-        check_centroids(state.values, state.present)
-    except ValueError as error:
-        raise InputError(str(error)) from None
-
-
 ROFL = Method(
     name="rofl",
     source="Yang et al. 2022, IEEE Intelligent Systems",
@@ -195,7 +188,7 @@ ROFL = Method(
         ),
         weights,
     ),
-    check_server=lambda state, samples: _check(state),
+    check_server=lambda state, samples: check_stored(state.values, state.present),
     uploads="its mean features of each class, and which classes it has",
     under_secure_sum="the model; not the centroids, which the server weighs one by one",
 )

@@ -17,7 +17,7 @@ from attacks.statements import GroupMean, Said
 from fedgr_secure.app import cli
 from fedgr_secure.baselines.centroids import Centroids
 from fedgr_secure.baselines.class_losses import ClassLosses
-from fedgr_secure.baselines.feddiv import LocalFilter
+from fedgr_secure.baselines.filters import LocalFilter
 from fedgr_secure.errors import InputError
 from fedgr_secure.messages import Update
 from fedgr_secure.wire import to_bytes

@@ -13,8 +13,16 @@ from scipy.stats import norm
 
 from fedgr_secure.baseline_sections import FedDivConfig
 from fedgr_secure.baselines.consistency import ConsistentLoss, consistent, usable
-from fedgr_secure.baselines.feddiv import FEDDIV, DivState, FitFilter, LocalFilter, Refine
-from fedgr_secure.baselines.filters import local_filter, mean_filter, of_rows, rows_of
+from fedgr_secure.baselines.feddiv import FEDDIV, DivState
+from fedgr_secure.baselines.filters import (
+    FitFilter,
+    LocalFilter,
+    Refine,
+    local_filter,
+    mean_filter,
+    of_rows,
+    rows_of,
+)
 from fedgr_secure.baselines.mixup import MixedLoss, blend, soft_cross_entropy
 from fedgr_secure.checks import check, unused
 from fedgr_secure.context import ServerContext
