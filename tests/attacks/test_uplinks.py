@@ -114,6 +114,7 @@ def test_mixtures_tell_mean_and_mean_square_of_the_losses(ground):
         np.testing.assert_allclose(found._numbers(group, own).mean(0), group.values, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_centroids_are_near_the_mean_features_of_their_class(ground):
     """They follow a model that moves, so near is all: by chance a tenth would be nearest to their own class."""
     found = ground("rofl")
@@ -127,6 +128,7 @@ def test_centroids_are_near_the_mean_features_of_their_class(ground):
     assert said.subject == "class centroids" and np.mean(nearest) > 0.2
 
 
+@pytest.mark.slow
 def test_centroids_that_did_not_move_tell_which_classes_a_client_lacks(ground):
     """Clients start from the global centroids, so that all of them seem to have every class after a while.
 
@@ -154,6 +156,7 @@ def test_centroids_that_did_not_move_tell_which_classes_a_client_lacks(ground):
         ("fedcorr", "mean dimension", 0.0),
     ],
 )
+@pytest.mark.slow
 def test_what_clients_say_tells_how_many_labels_are_wrong(ground, method, by, least):
     outcomes = {one.game: one for chosen_ in chosen(["rates"]) for one, _ in chosen_.play(ground(method))}
     assert outcomes[by].correlation.value > least and outcomes[by].subject != "loss proxies"
@@ -174,6 +177,7 @@ def test_class_losses_of_few_records_tell_members(ground):
 # local models
 
 
+@pytest.mark.slow
 def test_in_the_clear_local_models_tell_members_and_whose_they_are(ground):
     found = ground("fedavg", local_epochs=5, train_size=120)
     members, knowledge = found.challenger.members, found.knowledge
@@ -209,6 +213,7 @@ def test_models_of_clients_that_correct_labels_are_told_by_how_sure_they_are(gro
     assert area["sureness"].low > 0.5 and area["sureness"].value > area["local"].value
 
 
+@pytest.mark.slow
 def test_sureness_is_blind_to_labels(ground):
     found = ground("fedavg", record_view="all", local_epochs=5, train_size=120)
     candidates = found.candidates(TargetClient())
@@ -218,6 +223,7 @@ def test_sureness_is_blind_to_labels(ground):
     assert evaluate(scores, candidates.member).auc.low > 0.6
 
 
+@pytest.mark.slow
 def test_a_local_model_that_predicts_no_numbers_is_named(ground, finished, tmp_path):
     settings = SAID | {"record_view": "all"}
     result = finished(method="fedavg", **settings)
@@ -228,7 +234,8 @@ def test_a_local_model_that_predicts_no_numbers_is_named(ground, finished, tmp_p
         attack(folder, ["local"])
 
 
-@pytest.mark.parametrize("method", ["fedgr", "feddiv", pytest.param("dividemix", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["fedgr", "feddiv", "dividemix"])
+@pytest.mark.slow
 def test_local_models_of_every_kind_of_exchange_are_measured(ground, method):
     """FedGR's second message of a round leaves the weights out, FedDiv's has none, DivideMix has two networks."""
     found = ground(method)
@@ -237,6 +244,7 @@ def test_local_models_of_every_kind_of_exchange_are_measured(ground, method):
     assert played["source"].share.value > played["source"].chance
 
 
+@pytest.mark.slow
 def test_each_client_is_measured_from_the_model_that_it_received(ground):
     """FedCorr hands the model on: the second client of a round starts from what the first has left."""
     found = ground("fedcorr", rounds=3, warmup=3)
@@ -253,6 +261,7 @@ def test_each_client_is_measured_from_the_model_that_it_received(ground):
 @pytest.mark.parametrize(
     ("changes", "told"), [({}, True), ({"record_view": "all"}, False), ({"secagg": True, "cohort": 4}, False)]
 )
+@pytest.mark.slow
 def test_a_view_without_local_models_says_what_the_server_also_saw(finished, capsys, changes, told):
     settings = {**SAID, "record_view": "uploads", "dropout": 0.0, "rounds": 2, **changes}
     assert cli._run(["attack", str(finished(method="fedavg", **settings).folder)]) == 0
@@ -260,6 +269,7 @@ def test_a_view_without_local_models_says_what_the_server_also_saw(finished, cap
     assert ("Clients' own models came up in the clear and are not in this view" in said) == told
 
 
+@pytest.mark.slow
 def test_under_secure_sums_there_is_no_local_model(finished):
     settings = {**SAID, "secagg": True, "rounds": 3, "cohort": 4}
     folder = finished(method="fedavg", **settings).folder
@@ -289,6 +299,7 @@ def test_a_view_that_no_run_leaves_is_refused(ground, finished, tmp_path, method
         know(folder)
 
 
+@pytest.mark.slow
 def test_an_update_of_a_client_that_was_not_drawn_is_refused(finished, tmp_path):
     result = finished(method="fedavg", **SAID | {"record_view": "all"})
     folder = shutil.copytree(result.folder, tmp_path / "run")
