@@ -198,7 +198,7 @@ def test_in_the_clear_local_models_tell_members_and_whose_they_are(ground):
 @pytest.mark.slow
 def test_models_of_clients_that_correct_labels_are_told_by_how_sure_they_are(ground):
     """The loss of a wrong label rises where its client has learnt another; how sure it is of the image rises, too."""
-    found = ground("rofl", record_view="all", local_epochs=5, train_size=120, rounds=16)
+    found = ground("rofl", record_view="all", local_epochs=5, train_size=120, rounds=16, width=8, dropout=0.0)
     members, knowledge = found.challenger.members, found.knowledge
     for client, (received, sent) in knowledge.trained.items():
         own = members.take(np.flatnonzero(members.client == client)).image
