@@ -8,6 +8,7 @@ source (after Hu et al. 2021).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,7 +42,10 @@ class LocalReader(ClientReader):
         return tuple(self.knowledge.trained)
 
     def of_client(self, client: int, candidates: Candidates) -> Scores:
-        """How much further each record's loss fell while the client trained than for all on average, float64 (n,)."""
+        """How much further each record's loss fell while the client trained than for all on average, float64 (n,).
+
+        Of the only client that there is, how far it fell: nobody else tells how easily.
+        """
         at = candidates.image, candidates.labels
         return self.fallen[client][at] - self._usual[at]
 
@@ -67,7 +71,7 @@ class LocalReader(ClientReader):
 
     @cached_property
     def _usual(self) -> NDArray[np.float64]:
-        return np.mean(list(self.fallen.values()), axis=0)
+        return _usual(self.fallen)
 
 
 @dataclass(frozen=True)
@@ -98,4 +102,10 @@ class SureReader(ClientReader):
 
     @cached_property
     def _usual(self) -> NDArray[np.float64]:
-        return np.mean(list(self.local.surer.values()), axis=0)
+        return _usual(self.local.surer)
+
+
+def _usual(changes: Mapping[int, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The mean over clients, which a single one would cancel with itself; then 0."""
+    mean: NDArray[np.float64] = np.mean(list(changes.values()), axis=0)
+    return mean if len(changes) > 1 else np.zeros_like(mean)

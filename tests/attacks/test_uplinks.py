@@ -213,6 +213,13 @@ def test_models_of_clients_that_correct_labels_are_told_by_how_sure_they_are(gro
     assert area["sureness"].low > 0.5 and area["sureness"].value > area["local"].value
 
 
+def test_the_only_client_is_not_calibrated_away(finished):
+    settings = {**SAID, "clients": 1, "cohort": 1, "train_size": 40, "dropout": 0.0, "rounds": 2, "local_epochs": 10}
+    found = arena(finished(method="fedavg", **settings).folder)
+    played = {one.game: one for chosen_ in chosen(["local"]) for one, _ in chosen_.play(found)}
+    assert played["target"].metrics.auc.low > 0.6
+
+
 @pytest.mark.slow
 def test_sureness_is_blind_to_labels(ground):
     found = ground("fedavg", record_view="all", local_epochs=5, train_size=120)
