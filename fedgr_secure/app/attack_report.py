@@ -99,6 +99,8 @@ def _of_metrics(found: Metrics) -> str:
     point = sure or point
     if point is None:
         return f"A{area[1:]}."
+    if point.tpr.value == 0:
+        return f"A{area[1:]}; nobody is found where at most {percent(point.wanted, 1)} of the others are taken for one."
     return (
         f"A{area[1:]}; {percent(point.tpr.value)} are found while {percent(point.realised.value, 2)} of the others are "
         "taken for one."
