@@ -206,6 +206,7 @@ class TestShown:
         assert "| Told (oracle: the rates) |" in results_table([told])
 
 
+@pytest.mark.slow
 def test_lines_are_costs_and_accuracies_and_told_apart():
     found = some()
     grid = made.grid([one.measured for one in found], reference="FedGR")
@@ -228,6 +229,7 @@ def test_every_method_is_looked_at_and_told_from_the_others(name):
     assert len(styles) == len({row.name for row in grid.rows}) and len(grid.rows) == 4 * len(styles)
 
 
+@pytest.mark.slow
 class TestRecord:
     @pytest.fixture
     def results(self, tmp_path, monkeypatch):

@@ -67,6 +67,7 @@ def test_rounding_hides_little_and_less_over_rounds(clear, decimals, newest):
     assert low < found.auc.value <= high <= exact.auc.value + 0.001 or found.auc.value <= exact.auc.value
 
 
+@pytest.mark.slow
 def test_noisy_rows_leak_more_with_a_larger_epsilon_and_stay_below_their_cap(finished):
     areas = []
     for epsilon in (1.0, 50.0):
@@ -100,6 +101,7 @@ def counted_folder(ground):
     return ground.knowledge.config.output.out
 
 
+@pytest.mark.slow
 def test_counts_without_noise_betray_a_client_and_with_it_stay_below_the_cap(counted, finished):
     candidates = counted.candidates(TargetClient())
     found = evaluate(counted.counts.named_client(candidates), candidates.member)
@@ -109,6 +111,7 @@ def test_counts_without_noise_betray_a_client_and_with_it_stay_below_the_cap(cou
     assert evaluate(loud.counts.named_client(candidates), candidates.member).auc.low > 0.52
 
 
+@pytest.mark.slow
 def test_the_expected_counts_fit_the_counts(finished):
     ground = arena(finished(**COUNTS | {"epsilon": 1e4, "releases": 8}).folder)
     for release, expected in zip(ground.knowledge.releases, ground.counts._expected, strict=True):
@@ -330,9 +333,15 @@ class Told:
     "changes",
     [
         {"channel": "noisy", "epsilon": 1e3, "dropout": 0.3},
-        {"channel": "noisy", "epsilon": 1e3, "dropout": 0.3, "secagg": True, "cohort": 3, "colluders": 0},
+        pytest.param(
+            {"channel": "noisy", "epsilon": 1e3, "dropout": 0.3, "secagg": True, "cohort": 3, "colluders": 0},
+            marks=pytest.mark.slow,
+        ),
         {"channel": "plain", "dropout": 0.3, "loss_cap": 0.9},
-        {"channel": "histogram", "secagg": True, "dropout": 0.2, "cohort": 4, "epsilon": 1e3, "loss_cap": 0.9},
+        pytest.param(
+            {"channel": "histogram", "secagg": True, "dropout": 0.2, "cohort": 4, "epsilon": 1e3, "loss_cap": 0.9},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_expected_rows_are_what_clients_measured_also_where_some_vanish(tiny, tmp_path, monkeypatch, changes):

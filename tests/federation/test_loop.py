@@ -42,6 +42,10 @@ VARIANTS = {
     "feddiv under label skew": {"method": "feddiv", "partition": "dirichlet", "min_samples": 5},
 }
 
+QUICK = ("fedgr", "fedgr with every switch", "fedavg", "coteaching", "feddiv")
+EVERY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS]
+"""each variant; those that share their parts with a quick one only among the slow tests"""
+
 
 def files_of(result):
     """The two files that two equal runs have equal, byte for byte."""
@@ -57,7 +61,7 @@ def states_of(result):
     return states | {"commit": commit}
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_messages_that_pass_through_bytes_change_nothing(finished, name):
     debug, plain = finished(runner="debug", **VARIANTS[name]), finished(**VARIANTS[name])
     assert files_of(debug) == files_of(plain)
