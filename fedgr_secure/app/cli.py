@@ -8,6 +8,7 @@ import io
 import os
 import shlex
 import sys
+import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -158,6 +159,7 @@ class Methods:
 
 
 Command = Run | Compare | Tradeoff | Resume | Report | Attack | Accountant | Audit | Methods
+_COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in typing.get_args(Command)}
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -170,18 +172,7 @@ def parse(arguments: Sequence[str]) -> Command:
     if len(arguments) > 1 and arguments[0] in ("run", "compare") and not arguments[1].startswith("-"):
         base, loaded = presets.load(arguments[1]), arguments[1]
     shared = Shared(**{**vars(base), "method": Shared.method})
-    kind = (
-        Annotated[Run, _subcommand("run", Run, default=Run(config=base))]
-        | Annotated[Compare, _subcommand("compare", Compare, default=Compare(config=shared))]
-        | Annotated[Tradeoff, _subcommand("tradeoff", Tradeoff)]
-        | Annotated[Resume, _subcommand("resume", Resume)]
-        | Annotated[Report, _subcommand("report", Report)]
-        | Annotated[Attack, _subcommand("attack", Attack)]
-        | Annotated[Accountant, _subcommand("accountant", Accountant)]
-        | Annotated[Audit, _subcommand("audit", Audit)]
-        | Annotated[Methods, _subcommand("methods", Methods)]
-    )
-    command = _parsed(kind, arguments)
+    command = _parsed(arguments, {"run": Run(config=base), "compare": Compare(config=shared)})
     if isinstance(command, Run | Compare):
         given = command.config_file
         require(
@@ -193,47 +184,40 @@ def parse(arguments: Sequence[str]) -> Command:
     return command
 
 
-def _subcommand(name: str, kind: type, **default: Any) -> Any:
-    """A subcommand with its docstring given outright: tyro would parse the source again to find it."""
-    return tyro.conf.subcommand(name, description=kind.__doc__, **default)
-
-
-def _parsed(kind: Any, arguments: Sequence[str]) -> Command:
-    """What tyro makes of the arguments; its complaint as one line."""
+def _parsed(arguments: Sequence[str], defaults: dict[str, Command]) -> Command:
+    """What tyro makes of the arguments; its complaint as one line. Of a command that is named, it reads no other."""
+    first = next(iter(arguments), "")
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            command: Command = tyro.cli(
-                kind,
-                prog=_PROGRAM,
-                description="Federated learning with wrong labels (FedGR), and what its messages give away.",
-                args=list(arguments),
-                config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-            )
+            if first in _COMMANDS:
+                return _read(_COMMANDS[first], arguments[1:], f"{_PROGRAM} {first}", defaults.get(first))
+            return _read(Command, arguments)
     except SystemExit as end:
         if not end.code:  # the help
             raise
-        first = next(iter(arguments), "")
         raise InputError(usage.one_line(complaint.getvalue(), _PROGRAM, first, _known(first))) from None
+
+
+def _read(kind: Any, arguments: Sequence[str], program: str = _PROGRAM, default: Command | None = None) -> Command:
+    about = "Federated learning with wrong labels (FedGR), and what its messages give away."
+    given: dict[str, Any] = {} if default is None else {"default": default}
+    command: Command = tyro.cli(
+        kind,
+        prog=program,
+        description=about if program == _PROGRAM else kind.__doc__,
+        args=list(arguments),
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+        **given,
+    )
     return command
 
 
 def _known(command: str) -> list[str]:
     """Every flag of a command; for a word that is none, the commands."""
-    kinds: dict[str, type] = {
-        "run": Run,
-        "compare": Compare,
-        "tradeoff": Tradeoff,
-        "resume": Resume,
-        "report": Report,
-        "attack": Attack,
-        "accountant": Accountant,
-        "audit": Audit,
-        "methods": Methods,
-    }
-    if command not in kinds:
-        return [*kinds, "--version", "--help"]
-    return [flag for flag in _flags(kinds[command]) if not (command == "compare" and flag == "--method")]
+    if command not in _COMMANDS:
+        return [*_COMMANDS, "--version", "--help"]
+    return [flag for flag in _flags(_COMMANDS[command]) if not (command == "compare" and flag == "--method")]
 
 
 def _flags(kind: Any) -> Iterator[str]:
