@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 
 def clip(x, limit):
     """A number as a fraction, moved to the nearest of -limit and limit if it is beyond."""
-    return min(max(Fraction(x), -Fraction(limit)), Fraction(limit))
+    return Fraction(min(max(x, -limit), limit))  # Python compares numbers exactly
 
 
 def fits(clients, largest_weight, limit, fraction_bits, bits):
