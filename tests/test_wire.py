@@ -161,7 +161,7 @@ def test_every_type_of_the_registry_is_covered():
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_round_trip(kind, data):
     record = data.draw(RECORDS[kind])

@@ -1,5 +1,7 @@
 """The histogram channel: counts move by what the claim says, the noise adds up to what it needs, and the cap holds."""
 
+import functools
+
 import numpy as np
 import pytest
 from channel_driver import LARGEST, NoNoise, budget, losses, seeded
@@ -16,6 +18,7 @@ from privacy.mechanisms import SystemNoise
 EDGES = tuple(np.linspace(0, LARGEST, 9))
 
 
+@functools.cache  # it is frozen, and takes tens of milliseconds to calibrate
 def channel(honest=5, insecure=False, schedule=None, **changes):
     return HistogramProxies(budget(**changes), EDGES, honest, schedule or Schedule(2, 4, 3), insecure)
 

@@ -1,5 +1,7 @@
 """The noisy channel: whole steps leave, each loss is noised once, the budget is kept, and then nothing new leaves."""
 
+import functools
+
 import numpy as np
 import pytest
 from channel_driver import LARGEST, NoNoise, budget, losses, seeded
@@ -17,6 +19,7 @@ ALWAYS = Schedule(0, 10**6, 1)
 STEPS = 256
 
 
+@functools.cache  # it is frozen, and takes tens of milliseconds to calibrate
 def channel(noising="once", mechanism="laplace", insecure=False, **changes):
     if noising == "once":
         changes = {"releases": 1} | changes
