@@ -26,6 +26,7 @@ from fedgr_secure.wire import Weights
 from privacy.claims import PrivacyClaim
 
 _PACKAGES = ("fedgr-secure", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "safetensors")
+_PACKAGES += ("cryptography", "opendp", "opacus", "randomgen")  # masks, noise, DP-SGD
 
 
 SCHEMA = 1
