@@ -18,6 +18,7 @@ from attacks.means import MeanReader
 from attacks.observed import Observed
 from attacks.shadows import Labelled, Shadows, train_shadows
 from attacks.statements import GroupMean
+from attacks.subsets import SubsetReader
 from fedgr_secure.errors import require
 from privacy.channels.histogram import HistogramProxies
 
@@ -82,6 +83,11 @@ class Arena:
     def means(self) -> MeanReader:
         """Reads what clients said of groups of their records."""
         return MeanReader(self.knowledge, self._numbers, self.references)
+
+    @cached_property
+    def subsets(self) -> SubsetReader:
+        """Reads the same from a list that has all records of a group."""
+        return SubsetReader(self.knowledge, self._numbers, self.references)
 
     @cached_property
     def local_models(self) -> LocalReader:

@@ -58,6 +58,7 @@ class Attack:
 
 _REFERENCES = "records of the same distribution"
 _SHADOWS = "the candidates to train shadow federations on, and records of the same distribution"
+_LIST = "a list that has every record of the group, and records of the same distribution"
 _PROXIES, _WEIGHTS = "loss proxies", "model weights"
 
 
@@ -89,22 +90,25 @@ def _histogram(arena: Arena) -> Played:
 
 
 def _means(arena: Arena) -> Played:
-    games: Rounds = [(AnyClient(), arena.means.any_client), (TargetClient(), arena.means.named_client)]
-    return _membership("means", arena.knowledge.said.subject or "", arena, games)
+    return _client_by_client("means", arena.means, arena, arena.knowledge.said.subject or "", _REFERENCES)
+
+
+def _subsets(arena: Arena) -> Played:
+    return _client_by_client("subsets", arena.subsets, arena, arena.knowledge.said.subject or "", _LIST)
 
 
 def _local(arena: Arena) -> Played:
-    return _of_local_models("local", arena.local_models, arena)
+    return _client_by_client("local", arena.local_models, arena, _WEIGHTS, "nothing")
 
 
 def _sureness(arena: Arena) -> Played:
-    return _of_local_models("sureness", arena.sure_models, arena)
+    return _client_by_client("sureness", arena.sure_models, arena, _WEIGHTS, "nothing")
 
 
-def _of_local_models(name: str, reader: ClientReader, arena: Arena) -> Played:
+def _client_by_client(name: str, reader: ClientReader, arena: Arena, subject: str, assumes: str) -> Played:
     games: Rounds = [(AnyClient(), reader.any_client), (TargetClient(), reader.named_client)]
-    source = _answers(*_whose(arena, reader), name=name, subject=_WEIGHTS, assumes="nothing")
-    return _membership(name, _WEIGHTS, arena, games, assumes="nothing") + source
+    source = _answers(*_whose(arena, reader), name=name, subject=subject, assumes=assumes)
+    return _membership(name, subject, arena, games, assumes=assumes) + source
 
 
 def _threshold(arena: Arena) -> Played:
@@ -251,6 +255,12 @@ ATTACKS = (
         _rates,
     ),
     Attack("means", "after Homer et al. 2008", lambda a: bool(a.knowledge.said.means), _means),
+    Attack(
+        "subsets",
+        "exact sums (Dinur and Nissim 2003), met in the middle",
+        lambda a: bool(a.knowledge.said.means) and a.subsets.reads,
+        _subsets,
+    ),
     Attack("local", "after Nasr et al. 2019", lambda a: bool(a.knowledge.trained), _local),
     Attack("sureness", "after Salem et al. 2019: blind to labels", lambda a: bool(a.knowledge.trained), _sureness),
     Attack("threshold", "Yeom et al. 2018: the loss under the final model", lambda a: True, _threshold),

@@ -100,10 +100,10 @@ class MeanReader(ClientReader):
         for label, parts in groups.items():
             asked = np.arange(len(candidates)) if label is None else np.flatnonzero(candidates.labels == label)
             for part in parts if len(asked) else ():
-                found[asked] += self._pulled(part, candidates.take(asked))
+                found[asked] += self._score(part, candidates.take(asked))
         return found
 
-    def _pulled(self, part: tuple[GroupMean, ...], candidates: Candidates) -> Scores:
+    def _score(self, part: tuple[GroupMean, ...], candidates: Candidates) -> Scores:
         first, scale = part[0], self._scale(part)
         mean, wanted = np.concatenate([group.values for group in part]), len(scale.whiten)
         require(len(mean) == wanted, f"client {first.client}: means of {len(mean)} {first.kind}, allowed: {wanted}")

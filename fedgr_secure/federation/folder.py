@@ -25,8 +25,10 @@ from fedgr_secure.typed import decode, first_lines, read_json, read_json_lines
 from fedgr_secure.wire import Weights
 from privacy.claims import PrivacyClaim
 
-_PACKAGES = ("fedgr-secure", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "safetensors")
-_PACKAGES += ("cryptography", "opendp", "opacus", "randomgen")  # masks, noise, DP-SGD
+_PACKAGES = (
+    *("fedgr-secure", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "safetensors"),
+    *("cryptography", "opendp", "opacus", "randomgen"),  # masks, noise, DP-SGD
+)
 
 
 SCHEMA = 1

@@ -105,6 +105,18 @@ def test_class_losses_are_means_of_what_the_server_computes(ground):
         np.testing.assert_allclose(share, np.bincount(labels, minlength=10) / len(labels))
 
 
+def test_class_losses_name_the_members_of_small_classes(ground):
+    found = ground("fednoro")
+    candidates = found.candidates(TargetClient())
+    exact, pull = (
+        evaluate(reader.named_client(candidates), candidates.member) for reader in (found.subsets, found.means)
+    )
+    assert found.subsets.reads and exact.auc.low > 0.75 and exact.auc.low > pull.auc.high
+    assert exact.points[1].tpr.low > 3 * pull.points[1].tpr.value
+    (whose,) = [one for chosen_ in chosen(["subsets"]) for one, _ in chosen_.play(found) if one.game == "source"]
+    assert whose.share.low > 2 * whose.chance
+
+
 def test_mixtures_tell_mean_and_mean_square_of_the_losses(ground):
     found = ground("feddiv")
     members, said = found.challenger.members, found.knowledge.said
