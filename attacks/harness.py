@@ -58,7 +58,8 @@ class Attack:
 
 _REFERENCES = "records of the same distribution"
 _SHADOWS = "the candidates to train shadow federations on, and records of the same distribution"
-_LIST = "a list that has every record of the group, and records of the same distribution"
+LIST = "a list that has every record of the group, and records of the same distribution"
+"""what `subsets` is given beyond `means`"""
 _PROXIES, _WEIGHTS = "loss proxies", "model weights"
 
 
@@ -94,7 +95,7 @@ def _means(arena: Arena) -> Played:
 
 
 def _subsets(arena: Arena) -> Played:
-    return _client_by_client("subsets", arena.subsets, arena, arena.knowledge.said.subject or "", _LIST)
+    return _client_by_client("subsets", arena.subsets, arena, arena.knowledge.said.subject or "", LIST)
 
 
 def _local(arena: Arena) -> Played:

@@ -16,7 +16,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from attacks.harness import attack
+from attacks.harness import LIST, attack
 from attacks.metrics import Interval, Metrics, evaluate, share
 from attacks.results import Outcome, Scored
 from benchmarks.common import PUBLISHED, Options, write_result
@@ -41,6 +41,9 @@ NOTES = (
     "The local model is attacked by how far a record's loss fell in the client's newest training, and by how much "
     "surer it became of the image, whatever the label. By chance a twentieth of the answers to whose a record is are "
     "right.",
+    "From a list (`subsets`): the attacker has a list with every record of the client, each with its label: those and "
+    "597 others (a record of this client), all 900 and 597 others (of anybody), or all 900 (whose). No other row needs "
+    "one.",
     "The attacks are those that this project ships; stronger ones may exist.",
 )
 Played = dict[str, list[tuple[Outcome, Scored]]]
@@ -116,12 +119,17 @@ def rows_of(name: str, iid: Played, dirichlet: Played) -> list[tuple[tuple[str, 
 
 def subjects(played: Played) -> list[str]:
     """What was attacked, models last."""
-    found = dict.fromkeys(parts[0][0].subject for parts in played.values())
+    found = dict.fromkeys(_attacked(parts[0][0]) for parts in played.values())
     return sorted(found, key=lambda subject: subject == "model weights")
 
 
+def _attacked(outcome: Outcome) -> str:
+    """What was read, and whether that took a list of the records."""
+    return outcome.subject + (", from a list" if outcome.assumes == LIST else "")
+
+
 def _on(played: Played, subject: str) -> Played:
-    return {key: parts for key, parts in played.items() if parts[0][0].subject == subject}
+    return {key: parts for key, parts in played.items() if _attacked(parts[0][0]) == subject}
 
 
 def _row(name: str, subject: str, iid: Played, dirichlet: Played) -> tuple[tuple[str, ...], dict[str, Any]]:
