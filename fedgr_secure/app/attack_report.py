@@ -21,7 +21,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _MARKERS = "osD^vPX"
 UNDEFINED = "undefined"
 HEAD = (
-    *("Attack", "Question", "Members, others", "AUC [95 %]"),
+    *("Attack", "Question", "Attacker also has", "Members, others", "AUC [95 %]"),
     *(f"TPR at {percent(rate)} FPR" for rate in FALSE_POSITIVE_RATES),
     *("Balanced accuracy", "Advantage", "Right answers", "Correlation", "Chance", "Allowed by the claim"),
 )
@@ -37,9 +37,9 @@ def attack_section(run: RunData) -> str:
         "tie. Intervals are 95 %: bootstrap (AUC), Clopper-Pearson (TPR, shares), Fisher (correlation). "
         "Balanced accuracy and advantage are of the best threshold in hindsight. "
         f'"{UNDEFINED}": too few records from outside for such a rate. The attacker has the recorded view, the public '
-        "plan, its own models, and what the question needs; and records from outside as references. Intervals take "
-        "candidates as independent. A claim covers what it names: an attack on loss proxies also shows what the models "
-        "themselves tell of members (threshold, series), which only a claim on the weights covers.</p>"
+        "plan, its own models, and what the table says. Intervals take candidates as independent. A claim covers what "
+        "it names: an attack on loss proxies also shows what the models themselves tell of members (threshold, "
+        "series), which only a claim on the weights covers.</p>"
     )
     return (
         "<section>\n<h2>Attacks: what the server finds out</h2>\n"
@@ -53,6 +53,7 @@ def rows(attacked: Attacked) -> list[tuple[str, ...]]:
         (
             f"{one.attack}, {one.game}" if one.attack != one.game else one.attack,
             one.question,
+            one.assumes,
             ABSENT if one.metrics is None else f"{one.metrics.members:,}, {one.metrics.others:,}",
             ABSENT if one.metrics is None else str(one.metrics.auc),
             *_points(one.metrics),

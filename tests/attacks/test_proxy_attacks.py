@@ -269,6 +269,7 @@ def test_words_say_what_is_found_and_what_is_not(clear, counted):
     capped = dataclasses.replace(chosen(["matching"])[0].play(clear)[0][0], caps=Caps.of(1.0, 0.0))
     (row,) = attack_report.rows(Attacked(1, 0, (capped,), 0.0))
     cells = dict(zip(attack_report.HEAD, row, strict=True))
+    assert cells["Attacker also has"] == "records of the same distribution"
     assert cells["Balanced accuracy"] == cells["Advantage"] == "1.000"
     assert cells["Allowed by the claim"].endswith("balanced accuracy 0.731, advantage 0.462")
     found = attack_report.words(chosen(["matching"])[0].play(clear)[0][0])
