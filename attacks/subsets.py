@@ -128,6 +128,7 @@ class SubsetReader(MeanReader):
         found = fitting(numbers, size * mean, size, slack) if accidents < _MOST_ACCIDENTS else None
         if found is None or not found.count:
             return super()._score(part, candidates)
+        # Those that fit by accident weigh as much as if the list lacked somebody and no subset said anything.
         share = (found.having + accidents * usual) / (found.count + accidents)
         return logit(np.clip(share, _SURE, 1 - _SURE)) - logit(usual)
 
