@@ -250,10 +250,10 @@ def new_figure(what: str, *, rows: int = 1, columns: int = 1, height: float = 3.
 
 def percent_axis(*axes: Axis) -> None:
     """Label shares in percent, without the sign."""
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import FuncFormatter
 
     for axis in axes:
-        axis.set_major_formatter(PercentFormatter(xmax=1.0, decimals=None, symbol=""))
+        axis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g}"))
 
 
 def _round_axis(axes: Axes, rounds: Sequence[RoundRecord]) -> None:

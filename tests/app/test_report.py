@@ -6,9 +6,10 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
+from matplotlib.figure import Figure
 from run_folders import MIXTURE, PROXIES, WEIGHTS, edit, make_folder
 
-from fedgr_secure.app.figures import FIGURES, mixture_counts, run_title, write_figures
+from fedgr_secure.app.figures import FIGURES, mixture_counts, percent_axis, run_title, write_figures
 from fedgr_secure.app.report import claim_words, noise_words, write_report
 from fedgr_secure.app.runfolder import LossHistogram, read_run
 from fedgr_secure.errors import InputError
@@ -127,6 +128,13 @@ class TestPage:
 
 
 class TestFigures:
+    def test_shares_are_percent_with_no_more_digits_than_they_need(self):
+        axes = Figure().subplots()
+        axes.set_ylim(0.5, 1.0)
+        percent_axis(axes.yaxis)
+        written = axes.yaxis.get_major_formatter().format_ticks([0.57, 0.9, 0.975, 1.0])
+        assert written == ["57", "90", "97.5", "100"]
+
     def test_fedgr_has_all(self, fedgr):
         names = sorted(kind.file for kind in DRAWN)
         assert sorted(p.name for p in (fedgr[0] / "figures").iterdir()) == names
