@@ -95,7 +95,10 @@ def _means(arena: Arena) -> Played:
 
 
 def _subsets(arena: Arena) -> Played:
-    return _client_by_client("subsets", arena.subsets, arena, arena.knowledge.said.subject or "", LIST)
+    """Without the games in which no subset could be listed, or none fitted: there it says what `means` does."""
+    usual = {outcome.game: scored.scores for outcome, scored in _means(arena)}
+    played = _client_by_client("subsets", arena.subsets, arena, arena.knowledge.said.subject or "", LIST)
+    return [(one, scored) for one, scored in played if not np.array_equal(scored.scores, usual[one.game])]
 
 
 def _local(arena: Arena) -> Played:

@@ -7,6 +7,7 @@ look harmless where a few people are found for certain.
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,12 +143,14 @@ def share(right: NDArray[np.bool_]) -> Interval | None:
 
 def correlation(estimates: Scores, truth: Scores) -> Interval | None:
     """Pearson's correlation with Fisher's interval; None with fewer than four pairs or without spread."""
-    from scipy.stats import pearsonr
+    from scipy.stats import NearConstantInputWarning, pearsonr
 
     known = np.isfinite(estimates) & np.isfinite(truth)
     if known.sum() < 4 or np.ptp(estimates[known]) == 0 or np.ptp(truth[known]) == 0:
         return None
-    found = pearsonr(estimates[known], truth[known])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NearConstantInputWarning)  # one estimate may be 1e38, and hides all others
+        found = pearsonr(estimates[known], truth[known])
     low, high = found.confidence_interval(0.95)
     return Interval(float(found.statistic), float(low), float(high))
 

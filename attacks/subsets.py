@@ -63,26 +63,25 @@ def fitting(numbers: Numbers, total: Numbers, size: int, slack: Numbers) -> Fitt
     least, most = size // 2, size - size // 2
     if math.comb(len(numbers), most) > _MOST_HALVES:
         return None
-    left, right = _subsets(len(numbers), least), _subsets(len(numbers), most)
-    wanted, sums = total - numbers[left].sum(1), numbers[right].sum(1)
-    left, wanted = _ascending(left, wanted)
-    right, sums = _ascending(right, sums)
-    low = np.searchsorted(sums[:, 0], wanted[:, 0] - slack[0])
-    high = np.searchsorted(sums[:, 0], wanted[:, 0] + slack[0], side="right")
+    left, wanted = _ascending(numbers[:, 0], least, total[0], -1)
+    right, sums = _ascending(numbers[:, 0], most, 0.0, 1)
+    low = np.searchsorted(sums, wanted - slack[0])
+    high = np.searchsorted(sums, wanted + slack[0], side="right")
     if (high - low).sum() > _MOST_PAIRS:
         return None
-    one = np.repeat(np.arange(len(left)), high - low)
-    other = _ranges(low, high - low)
-    near = (np.abs(wanted[one] - sums[other]) <= slack).all(1)
-    one, other = left[one[near]], right[other[near]]
-    apart = (one[:, :, None] != other[:, None, :]).all((1, 2))
-    whole = np.hstack([one, other])[apart]
+    one, other = left[np.repeat(np.arange(len(left)), high - low)], right[_ranges(low, high - low)]
+    whole = np.hstack([one, other])[(one[:, :, None] != other[:, None, :]).all((1, 2))]
+    for column, wanted_, slack_ in zip(numbers.T, total, slack, strict=True):  # one by one: there may be many
+        whole = whole[np.abs(column[whole].sum(1) - wanted_) <= slack_]
     splits = math.comb(size, least)  # each subset is found once a split into halves
     return Fitting(len(whole) // splits, np.bincount(whole.ravel(), minlength=len(numbers)) / splits)
 
 
-def _ascending(subsets: Rows, sums: Numbers) -> tuple[Rows, Numbers]:
-    order = np.argsort(sums[:, 0])
+def _ascending(numbers: Scores, size: int, start: float, sign: int) -> tuple[Rows, Scores]:
+    """All subsets of a size, by start + sign * sum, and that."""
+    subsets = _subsets(len(numbers), size)
+    sums = start + sign * numbers[subsets].sum(1)
+    order = np.argsort(sums)
     return subsets[order], sums[order]
 
 

@@ -191,12 +191,19 @@ def _parsed(arguments: Sequence[str], defaults: dict[str, Command]) -> Command:
     try:
         with contextlib.redirect_stderr(complaint):
             if first in _COMMANDS:
+                _require_own_flags(first, arguments[1:])
                 return _read(_COMMANDS[first], arguments[1:], f"{_PROGRAM} {first}", defaults.get(first))
             return _read(Command, arguments)
     except SystemExit as end:
         if not end.code:  # the help
             raise
         raise InputError(usage.one_line(complaint.getvalue(), _PROGRAM, first, _known(first))) from None
+
+
+def _require_own_flags(command: str, words: Sequence[str]) -> None:
+    """The parser has flags of its own, for the completion of a shell; a command has none of them."""
+    stray = next((word for word in words if word.startswith("--tyro-")), None)
+    require(stray is None, f"{stray}: unknown to {command}; {_PROGRAM} {command} --help names all")
 
 
 def _read(kind: Any, arguments: Sequence[str], program: str = _PROGRAM, default: Command | None = None) -> Command:

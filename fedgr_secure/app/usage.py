@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from fedgr_secure.errors import nearest
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_UNKNOWN = re.compile(r".*Unrecognized (?:or misplaced )?options: ([^\s,=]+)")
+_UNKNOWN = re.compile(r".*Unrecognized (?:or misplaced )?options:\s*([^\s,=]*)")
 _WORDINGS = (
     (r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)", r"\1: \2, allowed: a whole number"),
     (r"Error parsing (\S+): could not convert string to float: (.*)", r"\1: \2, allowed: a number"),
@@ -38,7 +38,7 @@ def one_line(box: str, program: str, command: str, known: Iterable[str]) -> str:
     """
     said = _first_paragraph(_COLOURS.sub("", box))
     if unknown := _UNKNOWN.match(said):
-        word = unknown[1]
+        word = unknown[1] or "''"
         of, help_ = ("", f"{program} --help") if word == command else (f" to {command}", f"{program} {command} --help")
         return f"{word}: unknown{of}{nearest(word, known)}; {help_} names all"
     for pattern, wording in _WORDINGS:

@@ -187,6 +187,10 @@ def test_bad_comparisons_are_refused_before_any_run(here, call, tiny_flags, flag
         ("run --sieve no", "no: no flag takes this value; a CONFIG goes right after the command, before every flag"),
         ("rum", "rum: unknown (did you mean run?); fedgr-secure --help names all"),
         ("--versoin", "--versoin: unknown (did you mean --version?); fedgr-secure --help names all"),
+        (
+            "run --tyro-print-completion bash",
+            "--tyro-print-completion: unknown to run; fedgr-secure run --help names all",
+        ),
         ("", "command: none, allowed: run, compare, tradeoff, resume, report, attack, accountant, audit, methods"),
         ("resume", "resume: RUN_FOLDER is missing"),
         ("report", "report: RUN_FOLDER is missing"),

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import trapezoid
-from scipy.stats import binomtest
+from scipy.stats import binomtest, norm
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from attacks.caps import advantage_cap, auc_cap, tpr_cap
-from attacks.metrics import clopper_pearson, evaluate, share
+from attacks.metrics import clopper_pearson, correlation, evaluate, share
 from fedgr_secure.errors import InputError
 
 
@@ -63,6 +63,18 @@ def test_the_interval_of_the_area_covers_the_true_one():
         found = evaluate(scores, member, seed=seed).auc
         hits += found.low <= 0.76025 <= found.high  # P[N(1, 2) > 0]
     assert 88 <= hits <= 99
+
+
+def test_a_correlation_has_fisher_s_interval_and_stands_any_estimate():
+    draw = np.random.default_rng(3)
+    truth = draw.normal(size=30)
+    estimates = truth + draw.normal(size=30)
+    found, wanted = correlation(estimates, truth), np.corrcoef(estimates, truth)[0, 1]
+    ends = np.tanh(np.arctanh(wanted) + np.array([-1, 1]) * norm.ppf(0.975) / np.sqrt(27))
+    assert (found.value, found.low, found.high) == pytest.approx((wanted, *ends), rel=1e-9)
+    assert correlation(np.full(30, 1e38) + 0 * truth, truth) is None
+    nearly = np.where(np.arange(30) == 4, 1e38 * (1 + 1e-15), 1e38)
+    assert correlation(nearly, truth) is not None, "and without a warning"
 
 
 def test_clopper_pearson_is_scipy_s():

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -44,6 +45,17 @@ def test_lists_that_are_too_long_are_left_alone():
     numbers = np.random.default_rng(0).random((400, 1))
     assert fitting(numbers, numbers[:6].sum(0), 6, EXACT) is None, "400 over 3 is over a million"
     assert fitting(np.ones((300, 1)), np.array([4.0]), 4, EXACT) is None, "every pair fits every other"
+
+
+def test_many_numbers_a_record_take_little_memory():
+    """34,220 halves of 60 records; 200 numbers of each half at once would be 160 MB."""
+    numbers = np.random.default_rng(0).random((60, 200))
+    tracemalloc.start()
+    found = fitting(numbers, numbers[:6].sum(0), 6, np.full(200, 1e-9))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.count == 1 and found.having.nonzero()[0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert peak < 40e6
 
 
 @pytest.mark.parametrize(("columns", "slack"), [(1, 1e-4), (2, 2e-2)])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
 
+import attacks.subsets
 from attacks.arena import arena
 from attacks.games import Candidates, TargetClient
 from attacks.harness import attack, chosen
@@ -115,6 +116,13 @@ def test_class_losses_name_the_members_of_small_classes(ground):
     assert exact.points[1].tpr.low > 3 * pull.points[1].tpr.value
     (whose,) = [one for chosen_ in chosen(["subsets"]) for one, _ in chosen_.play(found) if one.game == "source"]
     assert whose.share.low > 2 * whose.chance
+
+
+def test_subsets_say_nothing_where_none_can_be_listed(ground, monkeypatch):
+    """There they score as `means` does, and would pass its figures off as their own."""
+    monkeypatch.setattr(attacks.subsets, "_MOST_HALVES", 0)
+    (subsets,) = chosen(["subsets"])
+    assert subsets.fits(ground("fednoro")) and subsets.play(ground("fednoro")) == []
 
 
 def test_mixtures_tell_mean_and_mean_square_of_the_losses(ground):
