@@ -73,8 +73,8 @@ def fitting(numbers: Numbers, total: Numbers, size: int, slack: Numbers) -> Fitt
     whole = np.hstack([one, other])[(one[:, :, None] != other[:, None, :]).all((1, 2))]
     for column, wanted_, slack_ in zip(numbers.T, total, slack, strict=True):  # one by one: there may be many
         whole = whole[np.abs(column[whole].sum(1) - wanted_) <= slack_]
-    splits = math.comb(size, least)  # each subset is found once a split into halves
-    return Fitting(len(whole) // splits, np.bincount(whole.ravel(), minlength=len(numbers)) / splits)
+    whole = np.unique(np.sort(whole, axis=1), axis=0)  # each was found by all its splits into halves
+    return Fitting(len(whole), np.bincount(whole.ravel(), minlength=len(numbers)).astype(np.float64))
 
 
 def _ascending(numbers: Scores, size: int, start: float, sign: int) -> tuple[Rows, Scores]:
