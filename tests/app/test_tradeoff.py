@@ -423,6 +423,9 @@ def test_what_cannot_be_is_refused_before_anything_is_run(write, tmp_path, capsy
         assert run(grid, "--out", str(out), *words) == 2
         assert reason in capsys.readouterr().err
         assert not out.exists()
+    assert run("mnist", "--data", str(tmp_path), "--out", str(out)) == 2
+    assert f"path: {tmp_path / 'mnist.npz'} does not exist" in capsys.readouterr().err
+    assert not out.exists()
     assert run("quack") == 2
     assert "quack is neither a file nor a shipped grid (did you mean quick?)" in capsys.readouterr().err
 

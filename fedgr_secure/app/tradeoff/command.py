@@ -72,6 +72,7 @@ def tradeoff(asked: Asked, *, as_json: bool) -> int:
     root = asked.out or Path("runs") / f"tradeoff-{Path(asked.grid).stem}"
     plan = Plan(grid, root, asked.attacks, asked.audits)
     _check_root(root, plan.cells)
+    _check_data(plan.cells)
     make_folder(root)
     with RunFolder(root).in_use():
         write_atomic(root / MARK, json.dumps({"title": grid.title, "rows": [row.name for row in grid.rows]}, indent=1))
@@ -120,6 +121,16 @@ def _check_root(root: Path, cells: Sequence[Cell]) -> None:
             holds(cell) or not RunFolder(folder).holds_run,
             f"out: {folder} holds a run of another configuration; move it away, or name another --out",
         )
+
+
+def _check_data(cells: Sequence[Cell]) -> None:
+    """Refuse a grid of which nothing that is left can be run for want of its data, before every run fails by itself."""
+    left = [cell.config.data.path for cell in cells if not (folder_of(cell) / "summary.json").exists()]
+    missing = [path for path in left if path is not None and not path.exists()]
+    require(
+        not left or len(missing) < len(left),
+        f"path: {missing[0] if missing else ''} does not exist, allowed: an existing file; --data names its folder",
+    )
 
 
 def _carry_out(plan: Plan, jobs: int, console: Output) -> list[Outcome]:
